@@ -72,6 +72,7 @@ impl World {
         self.audit_claims();
         self.audit_processes();
         self.audit_sharing();
+        self.audit_interrupts();
         let groups = self.memory.as_ref().map_or(0, |memory| memory.audit(self.now));
         self.nr_cpus() + self.tasks.len() + groups
     }
@@ -94,6 +95,14 @@ impl World {
         }
         let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
         assert_eq!(running, current, "running tasks, and CPUs with a current task, at {now:?}");
+    }
+
+    /// No CPU has spent more time in interrupts than has passed.
+    fn audit_interrupts(&self) {
+        for cpu in 0..self.interrupts.len() {
+            let (now, spent) = (self.now, self.interrupt_ns(cpu));
+            assert!(spent <= now.ns(), "{spent} ns in interrupts of CPU {cpu} at {now:?}");
+        }
     }
 
     /// A CPU that looks idle runs nothing and does not search for a task.

@@ -172,9 +172,16 @@ impl<S: Scheduler> Engine<'_, S> {
             channel.writers.push_back(id);
             return Step::BlockedRetry;
         }
-        let sync = channel.spec.sync_wakeup;
+        let (sync, softirq_ns) = (channel.spec.sync_wakeup, channel.spec.softirq_ns);
         let reader = channel.readers.pop_front();
-        self.wake_from(cpu, id, reader, sync)
+        if softirq_ns == 0 {
+            return self.wake_from(cpu, id, reader, sync);
+        }
+        self.world.ran_softirq(cpu, id, softirq_ns);
+        let before = self.world.charged_ns(cpu);
+        let step = self.wake_from(cpu, id, reader, sync);
+        self.world.end_interrupt(cpu, before);
+        step
     }
 
     pub(crate) fn receive(&mut self, cpu: CpuId, id: TaskId, index: u32, bytes: u32) -> Step {

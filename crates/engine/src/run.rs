@@ -23,7 +23,7 @@ use crate::task::{State, Task};
 use crate::time::Time;
 use crate::totals::{LatencyRecords, Marks, Measured, Totals};
 use crate::trace::{KnowsTasks, LeftAs, TraceTask, Tracer};
-use crate::world::{Arrival, Looking, World};
+use crate::world::{Arrival, InterruptTime, Looking, World};
 
 /// How a run is started, observed and stopped.
 pub struct Control<'a> {
@@ -346,6 +346,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if self.scheduler.huge_pages() {
             self.world.map_in_huge_pages();
         }
+        if self.scheduler.takes_out_interrupts() {
+            self.world.interrupts = vec![InterruptTime::default(); self.world.nr_cpus()];
+        }
         self.scheduler.start(&mut self.world);
         let bound = self.world.nr_cpus() as u64;
         let cpu = self.world.random_below(bound) as usize;
@@ -446,15 +449,18 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn tick(&mut self, cpu: CpuId) {
         if self.world.cpus[cpu].current.is_none() {
+            let before = self.world.charged_ns(cpu);
             self.scheduler.idle_tick(&mut self.world, cpu);
-            return;
+            return self.world.end_interrupt(cpu, before);
         }
         self.world.counters.ticks += 1;
+        let before = self.world.charged_ns(cpu);
         let cost = self.world.machine.figures.tick_ns.value;
         self.world.charge(cpu, cost);
         self.scheduler.tick(&mut self.world, cpu);
         self.world.arm_tick(cpu, self.tick_ns);
         self.sample(cpu);
+        self.world.end_interrupt(cpu, before);
         self.scheduler.tick_end(&mut self.world, cpu);
     }
 
@@ -465,7 +471,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             true => 0,
             false => self.world.timer_interrupt_ns(cpu),
         };
+        let before = self.world.charged_ns(cpu);
         self.expire(cpu, task, interrupt_ns);
+        self.world.end_interrupt(cpu, before);
         let World { events, tasks, .. } = &self.world;
         let more = events.timer_due(|task| tasks[task.index()].cpu == cpu);
         self.world.cpus[cpu].serving = more;
@@ -487,15 +495,18 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     /// The scheduler's timer of `cpu` expires.
     fn scheduler_timer(&mut self, cpu: CpuId) {
+        let before = self.world.charged_ns(cpu);
         let cost = self.world.timer_interrupt_ns(cpu);
         self.world.charge(cpu, cost);
         self.scheduler.timer(&mut self.world, cpu);
+        self.world.end_interrupt(cpu, before);
     }
 
     /// Tasks arrive, and work requested by other CPUs is done. Returns whether `cpu` took an
     /// interrupt. Tasks that other CPUs queue under the queue's lock cause none.
     fn interrupt(&mut self, cpu: CpuId) -> bool {
         let mut interrupted = false;
+        let before = self.world.charged_ns(cpu);
         while let Some(arrival) = self.world.next_arrival(cpu) {
             if arrival.interrupt && !interrupted {
                 interrupted = true;
@@ -511,6 +522,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if work & Work::Balance as u8 != 0 {
             self.scheduler.work(&mut self.world, cpu, Work::Balance);
         }
+        self.world.end_interrupt(cpu, before);
         if work & Work::Stop as u8 != 0 {
             self.run_stopper(cpu);
         }

@@ -287,6 +287,11 @@ pub trait Scheduler {
         Time::NEVER
     }
 
+    /// Whether the scheduler reads [`World::interrupt_ns`]. It is asked once, before the run.
+    fn takes_out_interrupts(&self) -> bool {
+        false
+    }
+
     /// Whether the kernel maps memory in huge pages, which are marked, fault and move as a unit.
     fn huge_pages(&self) -> bool {
         false

@@ -67,6 +67,35 @@ pub struct World {
     pub counters: Counters,
     /// Time that tasks which have since left a CPU spent on it, ns, by CPU.
     pub(crate) run_ns: Vec<u64>,
+    /// What each CPU has spent in interrupts; empty if the scheduler does not ask for it.
+    pub(crate) interrupts: Vec<InterruptTime>,
+}
+
+/// What a CPU has spent in interrupts and softirqs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InterruptTime {
+    /// In those that had ended when the last one began, ns.
+    ended_ns: u64,
+    /// In those since then, ns. They end at `until`.
+    last_ns: u64,
+    until: Time,
+}
+
+impl InterruptTime {
+    /// The time that is accounted at `now`. As in the kernel, an interrupt is accounted when it ends
+    /// (`irqtime_account_irq()`).
+    fn accounted_ns(&self, now: Time) -> u64 {
+        self.ended_ns + if self.until <= now { self.last_ns } else { 0 }
+    }
+
+    /// Adds `ns` in an interrupt that ends at `until`.
+    fn add(&mut self, now: Time, ns: u64, until: Time) {
+        if self.until <= now {
+            self.ended_ns += std::mem::take(&mut self.last_ns);
+        }
+        self.last_ns += ns;
+        self.until = until;
+    }
 }
 
 /// The engine's state of one CPU: one cache line.
@@ -347,6 +376,41 @@ impl World {
         ns * (self.machine.nr_cpus() - self.idle.len()).max(1) as u64
     }
 
+    /// Time that `cpu` has spent in interrupts and softirqs that have ended, ns (`irq_time_read()`). Only for
+    /// schedulers that ask for it ([`Scheduler::takes_out_interrupts`](crate::Scheduler)).
+    #[inline]
+    pub fn interrupt_ns(&self, cpu: CpuId) -> u64 {
+        self.interrupts.get(cpu).map_or(0, |interrupts| interrupts.accounted_ns(self.now))
+    }
+
+    /// Total kernel work charged to `cpu`, for [`World::end_interrupt`].
+    #[inline]
+    pub fn charged_ns(&self, cpu: CpuId) -> u64 {
+        self.cpus[cpu].kernel_ns
+    }
+
+    /// What was charged to `cpu` since it was `before` ([`World::charged_ns`]) is work of an interrupt or softirq.
+    #[inline]
+    pub fn end_interrupt(&mut self, cpu: CpuId, before: u64) {
+        if let Some(interrupts) = self.interrupts.get_mut(cpu) {
+            let state = &self.cpus[cpu];
+            let ns = state.kernel_ns - before;
+            if ns > 0 {
+                interrupts.add(self.now, ns, state.progress_from);
+            }
+        }
+    }
+
+    /// The last `ns` at full speed of what `task` has computed on `cpu` were a softirq.
+    pub(crate) fn ran_softirq(&mut self, cpu: CpuId, task: TaskId, ns: u64) {
+        if let Some(interrupts) = self.interrupts.get_mut(cpu) {
+            let lasted = (ns << 10) / u64::from(self.cpus[cpu].speed_1024);
+            // A task that was preempted in this time has done some of it before.
+            let here = self.now.since(self.tasks[task.index()].started_at);
+            interrupts.add(self.now, lasted.min(here), self.now);
+        }
+    }
+
     /// Charges `cpu` for fetching one cache line last written by `from`.
     #[inline]
     pub fn charge_line(&mut self, cpu: CpuId, from: CpuId) {
@@ -473,6 +537,7 @@ impl World {
             memory: None,
             counters: Counters::default(),
             run_ns: vec![0; nr_cpus],
+            interrupts: Vec::new(),
             smt: machine.has_smt(),
             core_cpus: machine.cores.iter().map(|core| core.cpus.iter().collect()).collect(),
             machine,
@@ -846,6 +911,56 @@ mod tests {
         assert_eq!((left_ns, world.backlog_ns(1)), (1700, 0));
         world.resume_copying(1, left_ns);
         assert_eq!(world.backlog_ns(1), 1700);
+    }
+
+    /// A CPU whose interrupts are asked for, with a task that has run since 0.
+    fn accounting() -> World {
+        World { interrupts: vec![InterruptTime::default(); 2], ..busy() }
+    }
+
+    /// An interrupt of 300 ns that begins at 1000, behind kernel work of 200 ns.
+    #[test]
+    fn an_interrupt_is_accounted_when_it_ends() {
+        let mut world = accounting();
+        world.now = Time(1000);
+        world.charge(1, 200);
+        let before = world.charged_ns(1);
+        world.charge(1, 300);
+        world.end_interrupt(1, before);
+        let accounted = [1000, 1499, 1500, 9000].map(|now| {
+            world.now = Time(now);
+            world.interrupt_ns(1)
+        });
+        assert_eq!(accounted, [0, 0, 300, 300]);
+    }
+
+    #[test]
+    fn interrupts_add_up_whether_the_last_one_has_ended_or_not() {
+        let mut world = accounting();
+        for (now, ended) in [(1000, 0), (1100, 0), (5000, 600), (9000, 900)] {
+            world.now = Time(now);
+            assert_eq!(world.interrupt_ns(1), ended, "at {now}");
+            let before = world.charged_ns(1);
+            world.charge(1, 300);
+            world.end_interrupt(1, before);
+        }
+    }
+
+    /// 500 ns at full speed take 1000 ns beside a busy sibling. A task that has run here for 400 ns can have spent no
+    /// more in its softirq.
+    #[test]
+    fn a_softirq_takes_as_long_as_the_task_would() {
+        let took = |speed, now| {
+            let mut world = accounting();
+            world.cpus[1].speed_1024 = speed;
+            world.now = Time(now);
+            world.ran_softirq(1, TaskId(0), 500);
+            world.interrupt_ns(1)
+        };
+        assert_eq!([took(1024, 2000), took(512, 2000), took(512, 400)], [500, 1000, 400]);
+        let mut unasked = busy();
+        unasked.ran_softirq(1, TaskId(0), 500);
+        assert_eq!(unasked.interrupt_ns(1), 0);
     }
 
     #[test]

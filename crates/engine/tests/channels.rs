@@ -68,7 +68,8 @@ fn slow_reader(channel: Channel, mutex: Option<u32>, messages: u64) -> Outcome {
 #[test]
 fn the_writer_of_a_full_unix_socket_sleeps_until_three_quarters_are_read() {
     let capacity_bytes = costs::SOCKET_BUFFER_BYTES;
-    let channel = Channel { capacity_bytes, sync_wakeup: true, kind: ChannelKind::Unix };
+    let channel =
+        Channel { capacity_bytes, sync_wakeup: true, kind: ChannelKind::Unix, softirq_ns: 0 };
     // 222 messages of 960 bytes fill it. 55 are a quarter, so each sleep of the writer lasts for 167 reads.
     let outcome = slow_reader(channel, None, 222 + 4 * 167);
     // Nobody wakes the reader, which has always something to read, but perhaps for the first message.
@@ -79,7 +80,7 @@ fn the_writer_of_a_full_unix_socket_sleeps_until_three_quarters_are_read() {
 #[test]
 fn the_writer_of_a_full_pipe_sleeps_until_a_page_is_read() {
     let (capacity_bytes, kind) = (costs::PIPE_CAPACITY_BYTES, ChannelKind::Pipe { mutex: 0 });
-    let channel = Channel { capacity_bytes, sync_wakeup: true, kind };
+    let channel = Channel { capacity_bytes, sync_wakeup: true, kind, softirq_ns: 0 };
     // 16 pages with 40 messages each fill it. Each sleep of the writer ends when the oldest page is empty.
     let outcome = slow_reader(channel, Some(0), 16 * 40 + 10 * 40);
     let wakeups = wakeups(&outcome);
@@ -95,7 +96,7 @@ fn a_message_larger_than_a_pipe_goes_through_in_parts() {
         (template("receiver", repeat(receive, 20)), 3),
     ]);
     let kind = ChannelKind::Pipe { mutex: 0 };
-    tasks.channels[0] = Channel { capacity_bytes: 65_536, sync_wakeup: true, kind };
+    tasks.channels[0] = Channel { capacity_bytes: 65_536, sync_wakeup: true, kind, softirq_ns: 0 };
     // The run ends, so nobody waits for ever.
     assert!(on("core:2 pu:1", &tasks).elapsed_ns > 0);
 }

@@ -65,6 +65,7 @@ impl Beside {
                 capacity_bytes: bytes * random.range(1, 20) as u32,
                 sync_wakeup: random.one_in(2),
                 kind: *random.choose(&KINDS),
+                softirq_ns: 0,
             };
             return Self::Talk { channel, bytes, work_us: random.range(1, 300) };
         }

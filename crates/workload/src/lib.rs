@@ -400,6 +400,10 @@ pub struct Channel {
     pub sync_wakeup: bool,
     /// The rules for reads, writes, and who is woken.
     pub kind: ChannelKind,
+    /// On loopback: the end of what the sender computes for a message that the kernel does in a softirq, ns at full
+    /// speed. That is the receiving half of the protocol. The wakeup of the reader follows in the same softirq. 0 for
+    /// channels that use no softirq.
+    pub softirq_ns: u64,
 }
 
 /// When a channel is full, and whom a read or write wakes.

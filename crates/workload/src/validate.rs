@@ -594,7 +594,12 @@ mod tests {
         workload.counters = 2;
         workload.shared_timers = 2;
         workload.barriers = vec![1, 2];
-        let channel = Channel { capacity_bytes: 10, sync_wakeup: false, kind: ChannelKind::Stream };
+        let channel = Channel {
+            capacity_bytes: 10,
+            sync_wakeup: false,
+            kind: ChannelKind::Stream,
+            softirq_ns: 0,
+        };
         workload.channels = vec![channel.clone(), channel];
         for ops in programs {
             let program = Program { ops: ops.to_vec(), loop_depth: 2, ..Program::default() };

@@ -167,6 +167,7 @@ pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
             capacity_bytes: 200,
             sync_wakeup: true,
             kind: ChannelKind::Stream,
+            softirq_ns: 0,
         }],
         shared_timers: 1,
         regions: Vec::new(),

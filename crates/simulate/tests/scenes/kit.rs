@@ -254,7 +254,7 @@ impl Scene {
     /// A pipe for single bytes.
     pub fn channel(&mut self) -> u32 {
         let kind = ChannelKind::Stream;
-        let channel = Channel { capacity_bytes: 1, sync_wakeup: false, kind };
+        let channel = Channel { capacity_bytes: 1, sync_wakeup: false, kind, softirq_ns: 0 };
         self.workload.channels.push(channel);
         self.workload.channels.len() as u32 - 1
     }

@@ -167,7 +167,12 @@ fn numa01_process(workload: &mut Workload, number: u32) -> u32 {
 fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, threads: Vec<Template>) {
     let mut ends = Vec::new();
     for mut template in threads {
-        let end = Channel { capacity_bytes: 1, sync_wakeup: false, kind: ChannelKind::Stream };
+        let end = Channel {
+            capacity_bytes: 1,
+            sync_wakeup: false,
+            kind: ChannelKind::Stream,
+            softirq_ns: 0,
+        };
         let channel = workload.add_channel(end);
         template.program.ops.push(Op::Send { channel, bytes: 1 });
         workload.templates.push(template);

@@ -117,7 +117,8 @@ fn add_line(workload: &mut Workload, values: &Values) -> Line {
         Some(mutex) => (costs::PIPE_CAPACITY_BYTES, ChannelKind::Pipe { mutex }),
         None => (costs::SOCKET_BUFFER_BYTES, ChannelKind::Unix),
     };
-    let channel = workload.add_channel(Channel { capacity_bytes, sync_wakeup: true, kind });
+    let channel =
+        workload.add_channel(Channel { capacity_bytes, sync_wakeup: true, kind, softirq_ns: 0 });
     Line { channel, mutex }
 }
 

@@ -31,6 +31,7 @@ fn build(values: &Values) -> Workload {
         capacity_bytes: costs::IPERF3_CAPACITY_BYTES,
         sync_wakeup: true,
         kind: ChannelKind::Stream,
+        softirq_ns: costs::tcp_softirq_ns(BLOCK.into()),
     });
     let server = [
         Op::Receive { channel: stream, bytes: BLOCK },

@@ -43,12 +43,15 @@ struct Pair {
 struct MessageCost {
     send: Op,
     receive: Op,
+    /// The receiving half of the protocol, the end of `send`.
+    softirq_ns: u64,
 }
 
 fn build_tcp(values: &Values) -> Workload {
     let cost = MessageCost {
         send: Op::Run { ns: costs::TCP_SEND_NS },
         receive: Op::Run { ns: costs::TCP_RECEIVE_NS },
+        softirq_ns: costs::TCP_SOFTIRQ_NS,
     };
     build(values.number("clients"), &cost, ChannelKind::Stream)
 }
@@ -57,6 +60,7 @@ fn build_udp(values: &Values) -> Workload {
     let cost = MessageCost {
         send: Op::Run { ns: costs::UDP_SEND_NS },
         receive: Op::Run { ns: costs::UDP_RECEIVE_NS },
+        softirq_ns: costs::UDP_SOFTIRQ_NS,
     };
     build(values.number("clients"), &cost, ChannelKind::Messages)
 }
@@ -66,7 +70,8 @@ fn build(clients: u32, cost: &MessageCost, kind: ChannelKind) -> Workload {
     let transactions = workload.add_counter();
     for _ in 0..clients {
         let capacity_bytes = costs::socket_capacity_bytes(1);
-        let socket = Channel { capacity_bytes, sync_wakeup: true, kind };
+        let socket =
+            Channel { capacity_bytes, sync_wakeup: true, kind, softirq_ns: cost.softirq_ns };
         let pair = Pair {
             request: workload.add_channel(socket.clone()),
             response: workload.add_channel(socket),

@@ -102,6 +102,7 @@ fn add_circle(workload: &mut Workload, workers: u32) -> Circle {
         capacity_bytes: 2 * workers + 1,
         sync_wakeup: false,
         kind: ChannelKind::Stream,
+        softirq_ns: 0,
     });
     Circle {
         posts,

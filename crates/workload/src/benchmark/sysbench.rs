@@ -105,6 +105,7 @@ fn add_connection(workload: &mut Workload, instance: &Instance, first: usize, al
         capacity_bytes: costs::socket_capacity_bytes(bytes),
         sync_wakeup: true,
         kind: ChannelKind::Stream,
+        softirq_ns: 0,
     };
     let connection = Connection {
         request: workload.add_channel(channel(costs::OLTP_REQUEST_BYTES)),

@@ -37,6 +37,7 @@ fn build(values: &Values) -> Workload {
                 capacity_bytes,
                 sync_wakeup: true,
                 kind: ChannelKind::Stream,
+                softirq_ns: costs::tcp_softirq_ns(bytes.into()),
             })
         });
         let server = [
