@@ -36,6 +36,7 @@ impl Fair {
             self.audit_counts(world, cpu);
             self.audit_preferences(world, cpu);
             self.audit_idle(world, cpu);
+            self.audit_clock(world, cpu);
             self.audit_nohz(world, cpu);
             self.audit_cgroups(world, cpu);
         }
@@ -105,6 +106,21 @@ impl Fair {
         if let Some((kept, found)) = self.mechanisms.counted(cpu, &rq.tasks) {
             same("tasks counted by a mechanism", kept, found, world, cpu);
         }
+    }
+
+    /// The time of a queue is the time of its tasks and what was taken out, which the CPU has spent in interrupts.
+    fn audit_clock(&self, world: &World, cpu: CpuId) {
+        if !self.features.switches.irq_time {
+            return;
+        }
+        let [time, task, taken_out] = self.rqs[cpu].clock.parts();
+        same("clock", time, task + taken_out, world, cpu);
+        let spent = world.interrupt_ns(cpu);
+        assert!(
+            taken_out <= spent,
+            "{taken_out} ns taken out, {spent} ns spent: {}",
+            at(world, cpu)
+        );
     }
 
     /// A CPU with runnable tasks does not look idle, and the set of CPUs with only SCHED_IDLE tasks

@@ -11,6 +11,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`capacity`] | what interrupts leave of CPUs and groups |
 //! | [`groups`] | statistics and classification of groups; the busiest group |
 //! | [`llc`] | which tasks may move between LLCs, for cache-aware scheduling |
 //! | [`imbalance`] | whether two groups are out of balance, and by how much |
@@ -21,10 +22,11 @@
 //! | [`nohz`] | balancing and load refresh for tickless idle CPUs |
 //!
 //! This file has the common parts, and periodic balancing. Decisions are pure functions of small
-//! structures. Every CPU has capacity 1024, so group types and rules for reduced or asymmetric
-//! capacity (misfit, asym_packing) cannot occur and are left out.
+//! structures. Only interrupts reduce the capacity of a CPU ([`capacity`]). Rules for asymmetric
+//! capacity (asym_packing) are left out.
 
 mod active;
+mod capacity;
 mod detach;
 mod groups;
 mod imbalance;
@@ -75,6 +77,8 @@ const LINES_PER_MOVE: u64 = 2;
 pub(crate) struct Balancer {
     /// For each group: balancing inside it failed because of affinity (`sgc->imbalance`).
     group_imbalance: Vec<bool>,
+    /// For each group: its capacity (`sgc->capacity`).
+    group_capacity: Vec<capacity::GroupCapacity>,
     /// For each group: the words of its CPU set from the first to the last non-zero word. On large
     /// machines most words are 0, and reading them costs more than examining the CPUs.
     group_words: Vec<Range<usize>>,
@@ -100,6 +104,7 @@ impl Balancer {
         let nr_cpus = topology.of_cpu.len();
         Self {
             group_imbalance: vec![false; topology.groups.len()],
+            group_capacity: capacity::full(topology),
             group_words: topology.groups.iter().map(|group| words_of(&group.span)).collect(),
             serialized_until: Time(0),
             examination_ns: vec![UNKNOWN_COST; topology.domains.len() * nr_cpus],
@@ -366,6 +371,9 @@ impl Fair {
     fn refresh_blocked(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
         self.balance.fetch(world, cpu, executor, LINES_PER_REFRESH);
         self.update_blocked(world, cpu);
+        if self.features.switches.irq_time {
+            self.rqs[cpu].clock.irq.update(world.now().ns(), 0);
+        }
         self.rqs[cpu].blocked_update = self.jiffies(world.now());
     }
 

@@ -18,6 +18,7 @@ use roost_workload::Policy;
 use crate::balance::{Balancer, Pulled};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
+use crate::clock::TaskClock;
 use crate::domain::Topology;
 use crate::eras::{LeavingSums, Load, UtilEst};
 use crate::features::{Features, SearchLimit};
@@ -89,9 +90,10 @@ impl Fair {
 
     /// Updates the averages of the queue of `cpu`, so that blocked load decays.
     pub(crate) fn update_blocked(&mut self, world: &World, cpu: CpuId) {
-        self.rqs[cpu].update_average(world.now().ns(), self.features.averages.leaving);
+        let now = self.task_clock(world, cpu);
+        self.rqs[cpu].update_average(now, self.features.averages.leaving);
         if self.cgroups.active() {
-            self.cgroups.advance(cpu, world.now().ns());
+            self.cgroups.advance(cpu, now);
         }
     }
 
@@ -131,7 +133,8 @@ impl Fair {
         self.remove_averages(from, task);
         // migrate_se_pelt_lag(): the queue of an idle CPU may not have been updated for long.
         if self.features.averages.sleeper_decays_to_wakeup && world.current(from).is_none() {
-            self.tasks[task.index()].avg.update(world.now().ns(), 0, 0, false, weight);
+            let now = self.rqs[from].clock.estimate(world.now().ns());
+            self.tasks[task.index()].avg.update(now, 0, 0, false, weight);
         }
     }
 
@@ -178,7 +181,7 @@ impl Fair {
 
     /// [`Fair::account_current`] for the current task `current`.
     fn account_task(&mut self, world: &mut World, cpu: CpuId, by: CpuId, current: TaskId) {
-        let now = world.now().ns();
+        let now = self.task_clock(world, cpu);
         let state = &mut self.tasks[current.index()];
         let delta = now - state.exec_start;
         if delta == 0 {
@@ -197,14 +200,15 @@ impl Fair {
     /// Updates the averages of a task attached to `cpu`, and those of the queue.
     #[inline]
     fn update_averages(&mut self, world: &World, cpu: CpuId, task: TaskId) {
+        let now = self.task_clock(world, cpu);
         let state = &mut self.tasks[task.index()];
-        self.rqs[cpu].update_with(state, world.now().ns(), self.features.averages.leaving);
+        self.rqs[cpu].update_with(state, now, self.features.averages.leaving);
     }
 
     /// Puts a task on the queue of `cpu`. CPU `by` executes this.
     fn activate(&mut self, world: &mut World, cpu: CpuId, task: TaskId, how: Arrival, by: CpuId) {
         self.account_current(world, cpu, by);
-        let now = world.now().ns();
+        let now = self.task_clock(world, cpu);
         let state = &mut self.tasks[task.index()];
         if state.attached {
             state.update_average(now);
@@ -422,7 +426,7 @@ impl Fair {
     /// Makes a waiting task the current task.
     #[inline]
     fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
-        let now = world.now().ns();
+        let now = self.task_clock(world, cpu);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.set_current(task);
@@ -452,8 +456,9 @@ impl Fair {
             world.charge_line(wake.cpu, cpu);
         }
         self.account_current(world, cpu, wake.cpu);
+        let now = self.task_clock(world, cpu);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
-        rq.update_with(state, world.now().ns(), self.features.averages.leaving);
+        rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.wake_delayed(task);
         state.delayed = false;
         rq.count_runnable(state);
@@ -556,6 +561,8 @@ impl Rq {
         Self {
             queue: Queue::new(rules.clone()),
             avg: Avg::default(),
+            clock: TaskClock::default(),
+            capacity: 1024,
             removed: Removed::default(),
             util_est: 0,
             current: None,
@@ -791,6 +798,10 @@ impl Scheduler for Fair {
         self.tick_ns
     }
 
+    fn takes_out_interrupts(&self) -> bool {
+        self.features.switches.irq_time
+    }
+
     fn huge_pages(&self) -> bool {
         // The simulation of 3.9 treats all pages as huge pages.
         !self.features.numa.places_tasks
@@ -871,8 +882,9 @@ impl Scheduler for Fair {
             Enqueue::Relocated => Arrival::Moved,
         };
         if how == Arrival::New {
+            let now = self.task_clock(world, cpu);
             let weight = self.tasks[task.index()].weight;
-            let avg = Avg::new_task(weight, &self.rqs[cpu].avg, world.now().ns());
+            let avg = Avg::new_task(weight, &self.rqs[cpu].avg, now);
             self.tasks[task.index()].avg = avg;
         }
         self.activate(world, cpu, task, how, by);
@@ -881,12 +893,13 @@ impl Scheduler for Fair {
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.account_current(world, cpu, cpu);
+        let now = self.task_clock(world, cpu);
         let averages = &self.features.averages;
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         if why != Dequeue::NotAllowed && !averages.estimate_after_update {
             rq.update_util_est(state, averages.util_est);
         }
-        rq.update_with(state, world.now().ns(), averages.leaving);
+        rq.update_with(state, now, averages.leaving);
         if why != Dequeue::NotAllowed && averages.estimate_after_update {
             rq.update_util_est(state, averages.util_est);
         }
@@ -925,6 +938,7 @@ impl Scheduler for Fair {
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.account_current(world, cpu, cpu);
+        self.task_clock(world, cpu);
         let previous = self.rqs[cpu].current;
         let pick = self.pick_next(world, cpu);
         match pick {
@@ -964,7 +978,10 @@ impl Scheduler for Fair {
     }
 
     fn tick_end(&mut self, world: &mut World, cpu: CpuId) {
+        // SCHED_SOFTIRQ
+        let before = world.charged_ns(cpu);
         self.balance_if_due(world, cpu);
+        world.end_interrupt(cpu, before);
         // A task that is preempted now returns to user mode only when it runs again.
         if let Some(task) = self.rqs[cpu].current.filter(|_| !world.resched_pending(cpu)) {
             self.return_to_user(world, cpu, task);

@@ -377,6 +377,8 @@ pub(crate) struct BalanceEra {
     /// An ineligible task stays if the destination is not empty and no pass has failed yet. Delayed
     /// tasks move only as load (6.13).
     pub detach_eligible_only: bool,
+    /// A group with a CPU of reduced capacity that runs one task needs help (`sched_reduced_capacity()`, since 5.19).
+    pub reduced_capacity_is_misfit: bool,
     /// SERIALIZE is taken inside, after should_we_balance (7.2).
     pub serialize_inside: bool,
     /// A hot task too large for the imbalance counts as a failed migration.
@@ -435,6 +437,7 @@ impl BalanceEra {
         boosted_util: false,
         util_shift: false,
         detach_eligible_only: false,
+        reduced_capacity_is_misfit: false,
         serialize_inside: false,
         counts_hot_too_much: false,
         caches_decide_between_nodes: false,
@@ -449,8 +452,9 @@ impl BalanceEra {
         interval_after_active: AfterActive::Same,
         ..Self::LOADS
     };
-    /// With the new gate of newly-idle balancing.
-    pub(crate) const SINCE_5_17: Self = Self { newidle_gate_by_domain: true, ..Self::SINCE_5_15 };
+    /// With the new gate of newly-idle balancing, and with misfit groups of reduced capacity.
+    pub(crate) const SINCE_5_17: Self =
+        Self { newidle_gate_by_domain: true, reduced_capacity_is_misfit: true, ..Self::SINCE_5_15 };
     /// With SMT groups.
     pub(crate) const SINCE_6_15: Self = Self {
         filter_before_halving: true,

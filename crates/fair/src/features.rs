@@ -57,6 +57,9 @@ pub(crate) struct Switches {
     /// CONFIG_PREEMPT_LAZY: a fair task gives way when it returns to user mode, and no interrupt is
     /// sent for that (7.2, where x86 has only this model and full preemption).
     pub preempt_lazy: bool,
+    /// CONFIG_IRQ_TIME_ACCOUNTING: tasks and averages do not count interrupts and softirqs
+    /// ([`mod@crate::clock`]).
+    pub irq_time: bool,
     /// What bounds the search for an idle CPU.
     pub search_limit: SearchLimit,
     /// NI_RANDOM, NI_RATE.
@@ -74,6 +77,7 @@ impl Switches {
         preempt_short: false,
         hrtick: false,
         preempt_lazy: false,
+        irq_time: false,
         search_limit: SearchLimit::None,
         newidle_random: false,
         sched_cache: false,

@@ -17,7 +17,7 @@ use crate::mechanisms::{Limit, Occupied};
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
 
-/// Capacity of every CPU (SCHED_CAPACITY_SCALE).
+/// Full capacity of a CPU (SCHED_CAPACITY_SCALE).
 const CAPACITY: u64 = 1024;
 
 /// How full a group is, emptiest first (section 10.2). The balancer's other types need asymmetric
@@ -35,6 +35,8 @@ enum Fullness {
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupLoad {
     cpus: u32,
+    /// 1024 for each CPU, less what interrupts take.
+    capacity: u64,
     load: u64,
     util: u64,
     runnable: u64,
@@ -46,18 +48,14 @@ struct GroupLoad {
 }
 
 impl GroupLoad {
-    fn capacity(&self) -> u64 {
-        u64::from(self.cpus) * CAPACITY
-    }
-
     /// `group_classify`.
     fn fullness(&self, imbalance_pct: u32) -> Fullness {
         let pct = u64::from(imbalance_pct);
-        let runnable_fits = pct * self.capacity() >= 100 * self.runnable;
+        let runnable_fits = pct * self.capacity >= 100 * self.runnable;
         let overloaded = self.nr_running > self.cpus
-            && (100 * self.capacity() < pct * self.util || !runnable_fits);
-        let has_capacity = self.nr_running < self.cpus
-            || (runnable_fits && 100 * self.capacity() > pct * self.util);
+            && (100 * self.capacity < pct * self.util || !runnable_fits);
+        let has_capacity =
+            self.nr_running < self.cpus || (runnable_fits && 100 * self.capacity > pct * self.util);
         if overloaded {
             Fullness::Overloaded
         } else if self.imbalanced {
@@ -71,7 +69,7 @@ impl GroupLoad {
 
     /// Load per CPU of full capacity (`avg_load`), for groups without spare capacity.
     fn avg_load(&self) -> u64 {
-        self.load * CAPACITY / self.capacity().max(1)
+        self.load * CAPACITY / self.capacity.max(1)
     }
 
     /// `update_pick_idlest`: whether this group is idler than `best`, the idlest so far.
@@ -313,7 +311,8 @@ impl Fair {
     fn group_load(&self, world: &World, task: TaskId, group: GroupId) -> GroupLoad {
         let imbalanced = self.balance.is_imbalanced(group);
         let cpus = self.topology.group(group).weight;
-        let mut sums = GroupLoad { cpus, imbalanced, ..GroupLoad::default() };
+        let capacity = self.balance.capacity(group);
+        let mut sums = GroupLoad { cpus, capacity, imbalanced, ..GroupLoad::default() };
         let allowed_only = self.features.placement.new_tasks_see_allowed_cpus
             && world.nr_allowed(task) < self.rqs.len();
         for cpu in self.topology.group(group).span.iter() {

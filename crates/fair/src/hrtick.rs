@@ -9,7 +9,7 @@
 //! Starting the timer of another CPU takes an interrupt there. Mostly that interrupt makes the CPU
 //! act on a lazy request to pick again: see `World::resched_lazy`.
 //!
-//! Not modelled: the kernel extends the time by what interrupts take of the CPU (`cpu_util_irq`).
+//! The time is extended by what interrupts take of the CPU (`cpu_util_irq`).
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -33,7 +33,7 @@ impl Fair {
             return;
         }
         match rq.queue.until_deadline() {
-            Some(ns) => start(world, by, cpu, ns),
+            Some(ns) => start(world, by, cpu, rq.clock.irq.extended(ns)),
             None => world.resched(by, cpu),
         }
     }
@@ -57,7 +57,7 @@ impl Fair {
             Some(_) => {
                 // The request is never used up here, because it is renewed as it runs.
                 let ns = rq.queue.until_deadline().unwrap_or(0);
-                start(world, cpu, cpu, ns);
+                start(world, cpu, cpu, rq.clock.irq.extended(ns));
             }
             None if world.wakeup_pending(cpu) => {}
             None => world.cancel_timer(cpu),

@@ -174,6 +174,9 @@ impl Scheduler for Audited {
     fn tick_ns(&self) -> u64 {
         self.0.tick_ns()
     }
+    fn takes_out_interrupts(&self) -> bool {
+        self.0.takes_out_interrupts()
+    }
     fn start(&mut self, world: &mut World) {
         self.0.start(world);
         self.audit(world);
@@ -270,6 +273,8 @@ impl Scheduler for Audited {
     }
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         self.0.counters(sink);
+        sink("util_of_cpu_0", self.0.rqs[0].avg.util_avg);
+        sink("irq_of_cpu_0", self.0.rqs[0].clock.irq.util());
         for (llc, &ticks) in self.1.iter().enumerate() {
             sink(&format!("ticks_of_llc_{llc}"), ticks);
         }

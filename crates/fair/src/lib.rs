@@ -26,6 +26,7 @@ mod balance;
 mod cache;
 mod cgroup;
 mod class;
+mod clock;
 pub mod describe;
 mod domain;
 mod eras;

@@ -260,6 +260,36 @@ impl Avg {
     }
 }
 
+/// Average time that a CPU spends in interrupts and softirqs (`rq->avg_irq`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IrqAvg(Avg);
+
+impl IrqAvg {
+    /// Accounts the time up to `now`, of which interrupts took `running`. As the kernel does not know when, they count
+    /// as the last part of it (`update_irq_load_avg()`).
+    pub(crate) fn update(&mut self, now: u64, running: u64) {
+        let Self(avg) = self;
+        let before = avg.update(now - running, 0, 0, false, 1);
+        let after = avg.update(now, 1, 1, true, 1);
+        if before && !after {
+            avg.util_avg = avg.util_sum / avg.divider();
+        }
+    }
+
+    /// How long work of `ns` takes beside the interrupts (`hrtick_start_fair()`).
+    pub(crate) fn extended(&self, ns: u64) -> u64 {
+        match self.0.util_avg {
+            util @ 1..CAPACITY => ns * (CAPACITY * CAPACITY / (CAPACITY - util)) / CAPACITY,
+            _ => ns,
+        }
+    }
+
+    /// The average, 1024 for always (`cpu_util_irq()`).
+    pub(crate) fn util(&self) -> u64 {
+        self.0.util_avg
+    }
+}
+
 /// Averages of tasks that left a queue without its lock (`cfs_rq->removed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
@@ -617,6 +647,40 @@ mod tests {
         queued.sub_load(&task, 1024, LeavingSums::Own);
         assert_eq!(queued.load_avg, 0);
         assert!(queued.load_sum < LOAD_AVG_MAX, "less than rounds to 1");
+    }
+
+    /// The average of interrupts after updates to these periods, of which interrupts took so many.
+    fn interrupts(updates: &[(f64, f64)]) -> IrqAvg {
+        let mut irq = IrqAvg::default();
+        for &(now, running) in updates {
+            let ns = |periods: f64| (periods * PERIOD_NS as f64) as u64;
+            irq.update(ns(now), ns(running));
+        }
+        irq
+    }
+
+    /// One period ran and ended: 1024 y = 1002 units, of 46718. The same a period earlier: 980 of 46718.
+    #[test]
+    fn an_interrupt_counts_as_the_last_part_of_the_time() {
+        assert_eq!(interrupts(&[(2.0, 1.0)]).util(), 1002 * 1024 / 46718);
+        assert_eq!(interrupts(&[(1.0, 1.0), (2.0, 0.0)]).util(), 980 * 1024 / 46718);
+    }
+
+    /// Period 1 ends without an interrupt. Half of period 2, 512 units, is one. The kernel computes the average after
+    /// both: 512 of 46718 + 512 + 256.
+    #[test]
+    fn the_average_of_interrupts_includes_the_last_one() {
+        assert_eq!(interrupts(&[(1.75, 0.5)]).util(), 512 * 1024 / (46718 + 768));
+    }
+
+    #[test]
+    fn a_steady_share_of_interrupts_is_their_average() {
+        let updates: Vec<_> = (1..2000).map(|step| (f64::from(step), 0.25)).collect();
+        let util = interrupts(&updates).util();
+        assert!((254..=256).contains(&util), "{util}: a quarter of 1024, rounded down");
+        assert_eq!([0, 600].map(|ns| IrqAvg::default().extended(ns)), [0, 600]);
+        let extended = interrupts(&updates).extended(1000);
+        assert!((1329..=1333).contains(&extended), "{extended}: 4 of 3 parts, rounded down");
     }
 
     /// The same averages computed from their definition: each unit of time counts `y^k` if `k`

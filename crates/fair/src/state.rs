@@ -5,6 +5,7 @@ use roost_engine::{CpuId, TaskId, Time};
 use crate::balance::{Balancer, Search};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::Cgroups;
+use crate::clock::TaskClock;
 use crate::domain::Topology;
 use crate::eras::Load;
 use crate::features::Features;
@@ -144,6 +145,10 @@ pub(crate) struct Rq {
     pub numa_push: Option<NumaPush>,
     /// 3.9: load averages.
     pub decayed: DecayedLoads,
+    /// What interrupts left of the CPU at the last update, of 1024 (`cpu_capacity`).
+    pub capacity: u64,
+    /// The task clock, and the average of interrupts.
+    pub clock: TaskClock,
     /// How far `avg` may differ from the sum of its tasks' averages, for the audit.
     #[cfg(debug_assertions)]
     pub ledger: crate::audit::Ledger,
@@ -210,7 +215,7 @@ pub(crate) struct LlcShared {
     /// Cache-aware scheduling: sum of the CPUs' `cpu_util` (`util_avg`), from the last pass above
     /// the LLC that was not newly idle.
     pub util: u64,
-    /// Capacity of the LLC at that pass, 1024 per CPU; 0 before the first pass.
+    /// Capacity of the LLC at that pass; 0 before the first pass.
     pub capacity: u64,
     /// CPU that last wrote this shared line. Another CPU pays a line transfer to read it.
     pub last_writer: CpuId,

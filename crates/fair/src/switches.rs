@@ -119,7 +119,7 @@ impl Number {
 }
 
 /// The kernel's own features that can be switched.
-const KERNEL: [Switch; 8] = [
+const KERNEL: [Switch; 9] = [
     Switch {
         name: "sis-prop",
         about: "limit the search for an idle CPU by idle time over scan cost, not by utilisation",
@@ -151,6 +151,12 @@ const KERNEL: [Switch; 8] = [
         about: "lazy preemption (7.2: on): no interrupt to a CPU whose task should give way",
         since: "6.15",
         set: |features, on| features.switches.preempt_lazy = on,
+    },
+    Switch {
+        name: "irq-time",
+        about: "CONFIG_IRQ_TIME_ACCOUNTING: tasks and utilisation do not count interrupts and softirqs",
+        since: "5.16",
+        set: |features, on| features.switches.irq_time = on,
     },
     Switch {
         name: "ni-random",

@@ -104,11 +104,13 @@ struct AffineLoads {
     wakee: u64,
     /// imbalance_pct of the domain.
     imbalance_pct: u32,
+    /// Capacity of the waker's CPU, and of prev.
+    capacities: [u64; 2],
 }
 
 impl AffineLoads {
     /// WA_WEIGHT with WA_BIAS: whether the waker's CPU would have less load than prev. Each side is
-    /// scaled by the other CPU's capacity, which is equal here. The 1 by which a synchronous wakeup
+    /// scaled by the other CPU's capacity. The 1 by which a synchronous wakeup
     /// favours the waker's CPU is applied after that and decides only ties.
     fn prefer_this(&self) -> bool {
         if self.leaving.is_some_and(|leaving| leaving > self.this) {
@@ -117,15 +119,13 @@ impl AffineLoads {
         let this = self.this - self.leaving.unwrap_or(0) + self.wakee;
         // Blocked load decays at different times: the wakee's load may exceed what is left on prev.
         let prev = i128::from(self.prev) - i128::from(self.wakee);
-        let this = i128::from(this) * 100 * CAPACITY;
+        let [this_capacity, prev_capacity] = self.capacities.map(i128::from);
+        let this = i128::from(this) * 100 * prev_capacity;
         let bias = 100 + (i128::from(self.imbalance_pct) - 100) / 2;
-        let prev = prev * bias * CAPACITY + i128::from(self.leaving.is_some());
+        let prev = prev * bias * this_capacity + i128::from(self.leaving.is_some());
         this < prev
     }
 }
-
-/// Capacity of every CPU (SCHED_CAPACITY_SCALE).
-const CAPACITY: i128 = 1024;
 
 impl Fair {
     /// Chooses a CPU for the wakee `task`. Charges the search to the waker's CPU.
@@ -259,6 +259,7 @@ impl Fair {
             leaving,
             wakee: self.task_load(task),
             imbalance_pct,
+            capacities: [wake.cpu, prev].map(|cpu| self.rqs[cpu].capacity),
         };
         loads.prefer_this()
     }

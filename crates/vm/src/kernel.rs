@@ -28,7 +28,8 @@ const NEEDED: [&str; 8] = [
 ];
 
 /// Options that decide what can be measured in a guest. Messages say whether they are set.
-const TOLD: [&str; 4] = ["SCHED_CLASS_EXT", "SCHED_CACHE", "NUMA_BALANCING", "DEBUG_INFO_BTF"];
+const TOLD: [&str; 5] =
+    ["SCHED_CLASS_EXT", "SCHED_CACHE", "NUMA_BALANCING", "IRQ_TIME_ACCOUNTING", "DEBUG_INFO_BTF"];
 
 /// The origin of a kernel that is not from a package.
 const BY_HAND: &str = "given by hand";

@@ -23,10 +23,9 @@ impl Fair {
     /// The averages of a queue are the sums of the averages of its attached tasks, asleep or not,
     /// plus what tasks that left have left behind.
     pub(super) fn audit_averages(&self, world: &World) {
-        let now = world.now().ns();
-        let sums = self.sums_of_tasks(world, now);
+        let sums = self.sums_of_tasks(world);
         for (cpu, sum) in sums.into_iter().enumerate() {
-            let rq = &self.rqs[cpu];
+            let (rq, now) = (&self.rqs[cpu], self.task_clock_now(world, cpu));
             let (kept, ledger) = averages_at(rq, now, self.features.averages.leaving);
             same("attached tasks", ledger.attached(), sum.tasks, world, cpu);
             let (load, tasks) = (ledger.limit(0), ledger.limit(1));
@@ -44,13 +43,14 @@ impl Fair {
         }
     }
 
-    /// The sums over the tasks of each queue at `now`.
-    fn sums_of_tasks(&self, world: &World, now: u64) -> Vec<Sum> {
+    /// The sums over the tasks of each queue, now.
+    fn sums_of_tasks(&self, world: &World) -> Vec<Sum> {
         let mut sums = vec![Sum::default(); self.rqs.len()];
         for (index, state) in self.tasks.iter().enumerate().filter(|(_, state)| state.attached) {
             let mut state = state.clone();
-            state.update_average(now);
-            let sum = &mut sums[world.task_cpu(TaskId(index as u32))];
+            let cpu = world.task_cpu(TaskId(index as u32));
+            state.update_average(self.task_clock_now(world, cpu));
+            let sum = &mut sums[cpu];
             sum.attached.load_sum += state.weight * state.avg.load_sum;
             sum.attached.load_avg += state.avg.load_avg;
             sum.attached.runnable_sum += state.avg.runnable_sum;

@@ -3,6 +3,7 @@
 
 use roost_engine::{CpuId, TaskId, World};
 
+use super::capacity::is_reduced;
 use super::imbalance::Migration;
 use super::pass::Pass;
 use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK};
@@ -29,6 +30,7 @@ struct Source {
     load: u64,
     util: u64,
     nr_runnable: u32,
+    capacity: u64,
     /// Tasks that prefer the destination's LLC.
     nr_pref_dst_llc: u32,
 }
@@ -42,20 +44,21 @@ impl Source {
             load: rq.avg.load_avg,
             util: util.min(CAPACITY),
             nr_runnable: rq.nr_runnable,
+            capacity: rq.capacity,
             nr_pref_dst_llc: rq.cache.nr_preferring(dst_llc),
         }
     }
 
     /// Its rank among sources, or `None` if it cannot be a source. Of equal ranks the first counts,
-    /// and only ranks above 0 count. All CPUs have the same capacity, so loads are compared
-    /// unscaled.
-    fn rank(&self, kind: Migration, amount: i64) -> Option<u64> {
-        let single = self.nr_runnable == 1;
+    /// and only ranks above 0 count. Loads are compared per capacity: with these fraction bits
+    /// different quotients have different ranks.
+    fn rank(&self, kind: Migration, amount: i64, imbalance_pct: u32) -> Option<u64> {
+        let single = self.nr_runnable == 1 && !is_reduced(self.capacity, imbalance_pct);
         match (kind, self.nr_runnable) {
             (_, 0) => None,
             (Migration::Load, _) if single && self.load as i64 > amount => None,
-            (Migration::Load, _) => Some(self.load),
-            (Migration::Util, _) if single => None,
+            (Migration::Load, _) => Some((self.load << 24) / self.capacity),
+            (Migration::Util, _) if self.nr_runnable == 1 => None,
             (Migration::Util, _) => Some(self.util),
             (Migration::Task, nr) => Some(u64::from(nr)),
             (Migration::LlcTask, _) => Some(u64::from(self.nr_pref_dst_llc)),
@@ -93,13 +96,14 @@ impl Fair {
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let boosted = self.features.balance.boosted_util;
         let dst_llc = self.topology.llc_of[pass.dst];
+        let pct = self.topology.domain(pass.domain).imbalance_pct;
         let (mut best, mut busiest) = (0, None);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
             if Placed::of_queue(&self.rqs[cpu]) > pass.placed {
                 continue;
             }
             let source = Source::of(&self.rqs[cpu], boosted, dst_llc);
-            if let Some(rank) = source.rank(pass.kind, pass.amount)
+            if let Some(rank) = source.rank(pass.kind, pass.amount, pct)
                 && rank > best
             {
                 (best, busiest) = (rank, Some(cpu));
@@ -347,7 +351,8 @@ impl Fair {
             return false;
         }
         let buddy = self.rqs[pass.dst].nr_running > 0 && self.rqs[pass.src].queue.is_buddy(task);
-        buddy || ran_recently(world.now().ns(), state.exec_start, self.migration_cost_ns())
+        let now = self.task_clock_now(world, pass.src);
+        buddy || ran_recently(now, state.exec_start, self.migration_cost_ns())
     }
 
     /// Failed passes in a row at the pass's level.
@@ -368,9 +373,14 @@ mod tests {
 
     #[test]
     fn a_source_is_ranked_by_what_is_counted() {
-        let source =
-            |load, util, nr_runnable| Source { load, util, nr_runnable, nr_pref_dst_llc: 0 };
-        let rank = |source: Source, kind, amount| source.rank(kind, amount);
+        let source = |load, util, nr_runnable| Source {
+            load,
+            util,
+            nr_runnable,
+            capacity: CAPACITY,
+            nr_pref_dst_llc: 0,
+        };
+        let rank = |source: Source, kind, amount| source.rank(kind, amount, 117);
         let none = source(500, 500, 0);
         let single = source(500, 400, 1);
         let several = source(500, 400, 3);
@@ -378,8 +388,11 @@ mod tests {
             assert_eq!(rank(none, kind, 1000), None, "{kind:?}: nothing runnable");
         }
         assert_eq!(rank(single, Migration::Load, 499), None, "its only task is too heavy");
-        assert_eq!(rank(single, Migration::Load, 500), Some(500));
-        assert_eq!(rank(several, Migration::Load, 1), Some(500));
+        let per_capacity = |load: u64, capacity: u64| Some((load << 24) / capacity);
+        assert_eq!(rank(single, Migration::Load, 500), per_capacity(500, 1024));
+        assert_eq!(rank(several, Migration::Load, 1), per_capacity(500, 1024));
+        let busy = Source { capacity: 800, ..single };
+        assert_eq!(rank(busy, Migration::Load, 499), per_capacity(500, 800), "reduced capacity");
         assert_eq!(rank(single, Migration::Util, 1000), None);
         assert_eq!(rank(several, Migration::Util, 1), Some(400));
         assert_eq!(rank(single, Migration::Task, 1), Some(1), "a single task can be chosen");

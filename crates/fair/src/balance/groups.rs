@@ -1,7 +1,7 @@
 //! Statistics of the groups of a domain, their classification, and the busiest group (kernel model,
 //! sections 10.1 to 10.3).
 
-use roost_engine::World;
+use roost_engine::{CpuId, World};
 
 use super::CAPACITY;
 use super::imbalance::Rules;
@@ -10,8 +10,8 @@ use crate::domain::{Flags, Group, GroupId};
 use crate::state::{Fair, LINES_PER_QUEUE, Rq};
 use crate::stats::IdleType;
 
-/// How much a group needs help, least first (`enum group_type`). The kernel's types misfit and
-/// asym_packing need CPUs of different capacity and cannot occur here.
+/// How much a group needs help, least first (`enum group_type`). The kernel's type asym_packing
+/// needs CPUs of different capacity and cannot occur here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GroupType {
     /// It can take more tasks.
@@ -19,6 +19,8 @@ pub(super) enum GroupType {
     HasSpare,
     /// Its CPUs are in use, but no task waits long.
     FullyBusy,
+    /// A CPU that interrupts keep busy runs one task, which an idle CPU could run alone (5.19).
+    Misfit,
     /// A core with several tasks, one of which an idle CPU elsewhere could run alone (after 6.5).
     SmtBalance,
     /// Balancing inside it failed because of affinity.
@@ -50,8 +52,11 @@ pub(super) struct GroupStats {
     pub weight: u32,
     /// Cores of the group.
     pub cores: u32,
-    /// Capacity, 1024 per CPU.
+    /// Capacity, 1024 for each CPU, less what interrupts take.
     pub capacity: u64,
+    /// The largest load of a CPU with one task and reduced capacity; 0 if there is none
+    /// (`group_misfit_task_load`).
+    pub misfit_load: u64,
     /// The group is one core with several CPUs.
     pub smt: bool,
     /// Its flags ask to spread tasks over sibling groups.
@@ -74,12 +79,12 @@ pub(super) struct GroupFlags {
 }
 
 impl GroupStats {
-    /// Empty sums for `group`.
-    fn of(group: &Group) -> Self {
+    /// Empty sums for `group`, which has this capacity.
+    fn of(group: &Group, capacity: u64) -> Self {
         Self {
             weight: group.weight,
             cores: group.cores,
-            capacity: CAPACITY * u64::from(group.weight),
+            capacity,
             smt: group.is_smt(),
             prefer_sibling: group.flags.has(Flags::PREFER_SIBLING),
             ..Self::default()
@@ -126,6 +131,8 @@ impl GroupStats {
             GroupType::Imbalanced
         } else if flags.smt_balance {
             GroupType::SmtBalance
+        } else if self.misfit_load > 0 {
+            GroupType::Misfit
         } else if self.has_capacity(pct) {
             GroupType::HasSpare
         } else {
@@ -156,6 +163,7 @@ pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules:
         GroupType::Overloaded => group.avg_load > busiest.avg_load,
         GroupType::LlcBalance => group.nr_pref_dst_llc > busiest.nr_pref_dst_llc,
         GroupType::Imbalanced => false,
+        GroupType::Misfit => group.misfit_load > busiest.misfit_load,
         GroupType::SmtBalance if group.idle_cpus != 0 || busiest.idle_cpus != 0 => {
             has_less_spare(group, busiest)
         }
@@ -211,7 +219,13 @@ impl Fair {
         for position in (local..nr_groups).chain(0..local) {
             let is_local = position == local;
             let id = self.topology.domain(pass.domain).groups[position];
+            if is_local {
+                self.update_capacity(world, pass, id);
+            }
             let mut group = self.group_stats(world, id, &mut overloaded);
+            if self.features.switches.irq_time && !is_local {
+                group.misfit_load = self.misfit_load(rules, id);
+            }
             group.nr_pref_dst_llc = gather_on.map_or(0, |llc| self.nr_preferring(id, llc));
             group.classify(
                 rules.imbalance_pct,
@@ -256,13 +270,23 @@ impl Fair {
     #[inline]
     fn group_stats(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
         let group = self.topology.group(id);
-        let mut stats = GroupStats::of(group);
+        let mut stats = GroupStats::of(group, self.balance.capacity(id));
         self.balance.for_each_considered(id, &group.span, |cpu| {
             let rq = &self.rqs[cpu];
             stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
             *overloaded |= rq.nr_running > 1;
         });
         stats
+    }
+
+    /// See [`GroupStats::misfit_load`].
+    fn misfit_load(&self, rules: &Rules, id: GroupId) -> u64 {
+        if rules.idle == IdleType::Busy || !self.features.balance.reduced_capacity_is_misfit {
+            return 0;
+        }
+        let reduced = |cpu: &CpuId| self.is_reduced_for_one(*cpu, rules.imbalance_pct);
+        let cpus = self.balance.considered(id, &self.topology.group(id).span).filter(reduced);
+        cpus.map(|cpu| self.rqs[cpu].avg.load_avg).max().unwrap_or(0)
     }
 
     /// Records the cost of examining the run queues that the pass considers.
@@ -304,7 +328,7 @@ mod tests {
     #[test]
     fn types_are_ordered_by_need() {
         use GroupType::*;
-        let order = [HasSpare, FullyBusy, SmtBalance, Imbalanced, LlcBalance, Overloaded];
+        let order = [HasSpare, FullyBusy, Misfit, SmtBalance, Imbalanced, LlcBalance, Overloaded];
         assert!(order.is_sorted_by(|a, b| a < b));
     }
 
@@ -332,6 +356,44 @@ mod tests {
         let all = GroupFlags { imbalanced: true, smt_balance: true, llc_balance: true };
         assert_eq!(classify(5, 3501, 0, all).0, GroupType::Overloaded);
         assert_eq!(classify(5, 3500, 4792, all), (GroupType::LlcBalance, 0));
+    }
+
+    /// A task on a CPU of reduced capacity makes a group with spare CPUs a misfit, but not a core that asks for smt
+    /// balance. Of two misfits the larger load counts.
+    #[test]
+    fn a_task_on_a_cpu_of_reduced_capacity_makes_a_misfit() {
+        let misfit = |misfit_load, smt_balance| {
+            let mut group = GroupStats { misfit_load, ..group(2) };
+            group.classify(117, GroupFlags { smt_balance, ..GroupFlags::default() });
+            group
+        };
+        assert_eq!(misfit(0, false).kind, GroupType::HasSpare);
+        assert_eq!(misfit(1, false).kind, GroupType::Misfit);
+        assert_eq!(misfit(1, true).kind, GroupType::SmtBalance);
+        assert!(is_busier(&misfit(2, false), Some(&misfit(1, false)), &rules()));
+        assert!(!is_busier(&misfit(2, false), Some(&misfit(2, false)), &rules()));
+    }
+
+    /// CPU 2 runs one task and interrupts leave it 800 of 1024.
+    #[test]
+    fn since_5_19_an_idle_cpu_looks_for_tasks_on_cpus_of_reduced_capacity() {
+        let load = |version: &str, idle, tasks| {
+            let mut bench = crate::kit::Bench::new(version, "core:4 pu:1", 1);
+            let rq = &mut bench.fair.rqs[2];
+            (rq.capacity, rq.nr_runnable, rq.avg.load_avg) = (800, tasks, 700);
+            let pass = Pass::new(&bench.fair, 0, 0, 0, idle);
+            bench.fair.consider_all(&pass);
+            let id = bench.fair.topology.domain(pass.domain).groups[2];
+            bench.fair.misfit_load(&Rules { idle, ..rules() }, id)
+        };
+        assert_eq!(load("fair@5.19+irq-time", IdleType::NewlyIdle, 1), 700);
+        assert_eq!(load("fair@5.19+irq-time", IdleType::Busy, 1), 0);
+        assert_eq!(
+            load("fair@5.19+irq-time", IdleType::Idle, 2),
+            0,
+            "overloaded takes care of that"
+        );
+        assert_eq!(load("fair@5.16+irq-time", IdleType::Idle, 1), 0);
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub(super) fn decide(stats: &DomainStats, rules: &Rules) -> Option<Imbalance> {
 /// Section 10.4.
 fn is_unbalanced(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> bool {
     let local = &stats.local;
-    if busiest.kind == GroupType::Imbalanced {
+    if matches!(busiest.kind, GroupType::Imbalanced | GroupType::Misfit) {
         return true;
     }
     if local.kind > busiest.kind {
@@ -178,6 +178,9 @@ fn calculate_imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules)
     }
     if matches!(busiest.kind, GroupType::SmtBalance | GroupType::Imbalanced) {
         return Imbalance { kind: Migration::Task, amount: 1 };
+    }
+    if busiest.kind == GroupType::Misfit {
+        return Imbalance { kind: Migration::Load, amount: busiest.misfit_load };
     }
     if local.kind == GroupType::HasSpare {
         return if busiest.kind > GroupType::FullyBusy && !rules.share_llc {
@@ -320,6 +323,14 @@ pub(crate) mod tests {
         let busy = Rules { idle: IdleType::Busy, ..rules() };
         assert_eq!(imbalance(5, 2, 8, 8, busy), 0);
         assert_eq!(imbalance(6, 2, 4, 2, old()), 4, "5.x: the difference, busy or not");
+    }
+
+    /// As much load moves as the task has, whatever both groups have to spare.
+    #[test]
+    fn a_misfit_is_pulled_as_load() {
+        let misfit = GroupStats { misfit_load: 700, ..group(GroupType::Misfit, 1) };
+        let pulled = Some(Imbalance { kind: Migration::Load, amount: 700 });
+        assert_eq!(decide(&stats(group(GroupType::HasSpare, 1), misfit), &rules()), pulled);
     }
 
     #[test]

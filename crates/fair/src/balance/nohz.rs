@@ -3,6 +3,7 @@
 
 use roost_engine::{CpuId, Work, World};
 
+use super::capacity::is_reduced;
 use super::ms_to_jiffies;
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick, Rq};
 use crate::stats::IdleType;
@@ -25,15 +26,18 @@ struct KickState {
     nr_running: u32,
     /// CPUs of this CPU's LLC whose tick runs.
     nr_busy_cpus: u32,
+    /// Interrupts leave this CPU noticeably less than a whole one.
+    reduced: bool,
 }
 
-/// What to ask an idle CPU for (`nohz_balancer_kick`). The kernel's other reasons, reduced and
-/// asymmetric capacity, do not exist here.
+/// What to ask an idle CPU for (`nohz_balancer_kick`). The kernel's other reason, asymmetric
+/// capacity, does not exist here.
 fn kick_for(state: KickState) -> Option<NohzKick> {
     if !state.some_tickless {
         return None;
     }
-    let balance = state.balance_due && (state.nr_running >= 2 || state.nr_busy_cpus > 1);
+    let reduced = state.nr_running >= 1 && state.reduced;
+    let balance = state.balance_due && (state.nr_running >= 2 || reduced || state.nr_busy_cpus > 1);
     let stats = balance || state.refresh_due;
     let kick = NohzKick { balance, stats, next: state.needs_update };
     (kick != NohzKick::default()).then_some(kick)
@@ -66,11 +70,20 @@ impl Fair {
             balance_due: now >= self.nohz.next_balance,
             needs_update: self.nohz.needs_update,
             nr_running: self.rqs[cpu].nr_running,
+            reduced: self.has_reduced_capacity(cpu),
             nr_busy_cpus: if in_llc { shared.nr_busy_cpus } else { 0 },
         });
         if let Some(kick) = kick {
             self.kick_idle_balancer(world, cpu, kick);
         }
+    }
+
+    /// Whether interrupts leave `cpu` noticeably less than a whole CPU, by its lowest domain.
+    fn has_reduced_capacity(&self, cpu: CpuId) -> bool {
+        let lowest = self.topology.domains_of(cpu).first();
+        lowest.is_some_and(|&domain| {
+            is_reduced(self.rqs[cpu].capacity, self.topology.domain(domain).imbalance_pct)
+        })
     }
 
     /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`). If that CPU has a pending kick,
@@ -217,6 +230,7 @@ mod tests {
             nr_busy_cpus: 1,
             refresh_due: false,
             needs_update: false,
+            reduced: false,
         };
         let kick = kick_for;
         let stats = NohzKick { stats: true, ..NohzKick::default() };
@@ -224,6 +238,7 @@ mod tests {
         assert_eq!(kick(due), None);
         assert_eq!(kick(KickState { nr_running: 2, ..due }), Some(balance));
         assert_eq!(kick(KickState { nr_busy_cpus: 2, ..due }), Some(balance));
+        assert_eq!(kick(KickState { reduced: true, ..due }), Some(balance));
         let not_due = KickState { balance_due: false, nr_running: 2, nr_busy_cpus: 2, ..due };
         assert_eq!(kick(not_due), None);
         assert_eq!(kick(KickState { refresh_due: true, ..not_due }), Some(stats));

@@ -108,8 +108,8 @@ enum Active {
     Pinned,
 }
 
-/// Whether a pass that moved nothing shall use active balance (section 10.10). The kernel's other
-/// reason, sources of reduced capacity, does not exist here.
+/// Whether a pass that moved nothing shall use active balance (section 10.10). The other reason are
+/// sources of reduced capacity ([`Fair::leaves_interrupts`]).
 fn needs_active_balance(kind: Migration, failed: u32, cache_nice_tries: u32) -> bool {
     match kind {
         Migration::Task => failed > cache_nice_tries + 2,
@@ -446,7 +446,8 @@ impl Fair {
         let needed = if era.groups != GroupChoice::Types {
             crate::older::needs_active_balance(failed, tries)
         } else {
-            !self.keeps_llc(pass) && needs_active_balance(pass.kind, failed, tries)
+            !self.keeps_llc(pass)
+                && (needs_active_balance(pass.kind, failed, tries) || self.leaves_interrupts(pass))
         };
         if !needed {
             return Active::Not;

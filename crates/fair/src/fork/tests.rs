@@ -15,7 +15,16 @@ fn fork(bench: &mut Bench, cpu: CpuId) -> CpuId {
 
 fn group(nr_running: u32, idle_cpus: u32, util: u64) -> GroupLoad {
     let cpus = 4;
-    GroupLoad { cpus, nr_running, idle_cpus, util, load: util, runnable: util, imbalanced: false }
+    GroupLoad {
+        cpus,
+        capacity: 1024 * u64::from(cpus),
+        nr_running,
+        idle_cpus,
+        util,
+        load: util,
+        runnable: util,
+        imbalanced: false,
+    }
 }
 
 #[test]

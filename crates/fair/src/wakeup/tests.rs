@@ -131,7 +131,14 @@ fn wa_idle_keeps_an_idle_prev_of_another_llc() {
 fn wa_weight_compares_loads_with_half_the_imbalance_pct_as_bias() {
     // pct 117: factor 108. Compares this CPU's load with the wakee, times 100, to prev's load
     // without the wakee, times 108.
-    let loads = AffineLoads { this: 900, prev: 1000, leaving: None, wakee: 0, imbalance_pct: 117 };
+    let loads = AffineLoads {
+        this: 900,
+        prev: 1000,
+        leaving: None,
+        wakee: 0,
+        imbalance_pct: 117,
+        capacities: [1024; 2],
+    };
     assert!(loads.prefer_this());
     assert!(AffineLoads { this: 1079, ..loads }.prefer_this());
     assert!(!AffineLoads { this: 1080, ..loads }.prefer_this(), "equal: prev");
@@ -140,9 +147,33 @@ fn wa_weight_compares_loads_with_half_the_imbalance_pct_as_bias() {
     assert!(!AffineLoads { this: 1050, imbalance_pct: 110, ..loads }.prefer_this());
 }
 
+/// 100 * 540 is less than 108 * 512, but interrupts leave this CPU 1000 of 1024: 100 * 540 * 1024 is not less than
+/// 108 * 512 * 1000.
+#[test]
+fn wa_weight_scales_each_load_by_the_other_cpus_capacity() {
+    let loads = AffineLoads {
+        this: 540,
+        prev: 512,
+        leaving: None,
+        wakee: 0,
+        imbalance_pct: 117,
+        capacities: [1024; 2],
+    };
+    assert!(loads.prefer_this());
+    assert!(!AffineLoads { capacities: [1000, 1024], ..loads }.prefer_this());
+    assert!(AffineLoads { capacities: [1000, 1000], ..loads }.prefer_this());
+}
+
 #[test]
 fn wa_weight_moves_the_wakees_load_from_prev_to_this() {
-    let loads = AffineLoads { this: 0, prev: 1024, leaving: None, wakee: 512, imbalance_pct: 117 };
+    let loads = AffineLoads {
+        this: 0,
+        prev: 1024,
+        leaving: None,
+        wakee: 512,
+        imbalance_pct: 117,
+        capacities: [1024; 2],
+    };
     // 512 * 100 is less than 512 * 108.
     assert!(loads.prefer_this());
     assert!(!AffineLoads { wakee: 540, ..loads }.prefer_this());
@@ -151,7 +182,14 @@ fn wa_weight_moves_the_wakees_load_from_prev_to_this() {
 
 #[test]
 fn wa_weight_takes_a_sync_waker_off_and_breaks_ties_for_this() {
-    let loads = AffineLoads { this: 1080, prev: 1000, leaving: None, wakee: 0, imbalance_pct: 117 };
+    let loads = AffineLoads {
+        this: 1080,
+        prev: 1000,
+        leaving: None,
+        wakee: 0,
+        imbalance_pct: 117,
+        capacities: [1024; 2],
+    };
     assert!(!loads.prefer_this());
     assert!(AffineLoads { leaving: Some(0), ..loads }.prefer_this(), "the tie goes to this CPU");
     let heavy = AffineLoads { this: 3000, prev: 1000, ..loads };
@@ -203,7 +241,7 @@ proptest! {
         let p = (i128::from(prev) - i128::from(wakee))
             * (100 + (i128::from(imbalance_pct) - 100) / 2) * 1024 + sync;
         let expected = l > i128::from(this) || t < p;
-        let loads = AffineLoads { this, prev, leaving, wakee, imbalance_pct };
+        let loads = AffineLoads { this, prev, leaving, wakee, imbalance_pct, capacities: [1024; 2] };
         prop_assert_eq!(loads.prefer_this(), expected);
     }
 }
