@@ -1,7 +1,7 @@
 //! The simulator's speed compared with an old commit, from before it was optimised: ratios of processor time.
 //!
 //! ```text
-//! cargo bench -p roost --bench ratios
+//! make bench
 //! ```
 //!
 //! Builds that commit once in `target/bench-base`. Then each case runs as a whole command with both programs in turn,
@@ -111,7 +111,10 @@ fn base_program(target: &Path) -> Result<Option<PathBuf>> {
     }
     let build = ["build", "--release", "--locked", "--package", "roost", "--target-dir"];
     let built = target.join("target");
-    check(Command::new(env!("CARGO")).args(build).arg(&built).current_dir(&source))?;
+    // The profile in RUSTFLAGS is that of this commit's program.
+    let mut build_base = Command::new(env!("CARGO"));
+    build_base.args(build).arg(&built).current_dir(&source).env_remove("RUSTFLAGS");
+    check(&mut build_base)?;
     Ok(Some(built.join("release/roost")))
 }
 
