@@ -5,17 +5,19 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
+use statrs::statistics::{Data, Median};
 
 use crate::recipe::Status;
 use crate::results::{Column, RANK_CORRELATION, Results, RowResult, StudyResult};
 use crate::score::{Count, Counts, Score};
-use crate::verdict::{LEVEL_FACTOR, MATERIAL_PCT, SIZE_FACTOR};
+use crate::verdict::{DEVIATION_FACTOR, LEVEL_FACTOR, MATERIAL_PCT, SIZE_FACTOR, factor};
 
 /// The results as Markdown.
 pub fn page(results: &Results) -> String {
     let mut out = String::from("# Published results beside simulated ones\n\n");
     out += &heading(results);
     out += &score(&Score::of(results));
+    out += &deviations(results);
     out += &legend();
     let mechanisms = results.studies.values().map(|study| study.mechanism.as_str());
     for mechanism in mechanisms.collect::<BTreeSet<_>>() {
@@ -108,6 +110,31 @@ fn of(count: Count) -> String {
         Some(percent) => format!("{} of {} ({percent}%)", count.right, count.of),
         None => "-".to_owned(),
     }
+}
+
+/// How much runs of the baseline differ, as published and between seeds.
+fn deviations(results: &Results) -> String {
+    let mut out = String::new();
+    for (name, study) in &results.studies {
+        let pairs = study.deviations();
+        if pairs.is_empty() {
+            continue;
+        }
+        let within =
+            pairs.iter().filter(|(theirs, ours)| factor(*theirs, *ours) <= DEVIATION_FACTOR);
+        let (rows, within) = (pairs.len(), within.count());
+        let (theirs, ours): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+        let [theirs, ours] = [theirs, ours].map(|values| Data::new(values).median());
+        let _ = writeln!(out, "| {name} | {rows} | {theirs:.2}% | {ours:.2}% | {within} |");
+    }
+    if out.is_empty() {
+        return out;
+    }
+    format!(
+        "\nRuns of the baseline differ. Medians over the rows whose standard deviation was published and that ran with \
+         several\nseeds; in the last column, rows where both are within a factor of {DEVIATION_FACTOR}:\n\n\
+         | study | rows | published | simulated | alike |\n|---|---|---|---|---|\n{out}"
+    )
 }
 
 fn legend() -> String {

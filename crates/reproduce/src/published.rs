@@ -51,6 +51,8 @@ pub struct Published {
     /// The change in percent; positive is better. It is computed if both values were printed, otherwise it is the
     /// printed change.
     pub change_pct: Option<f64>,
+    /// Standard deviation of the value before the change, in percent of it.
+    pub base_deviation_pct: Option<f64>,
     /// Standard deviation of the change in percentage points: the root of the sum of both values' squared deviations.
     pub deviation_pct: Option<f64>,
     /// Whether the author marked the change as significant.
@@ -98,13 +100,15 @@ fn row<'a>(field: &dyn Fn(&str) -> &'a str, columns: &Columns, deviation: Deviat
         Deviation::Percent => number(std),
         Deviation::Unit => Some(100.0 * number(std)? / value?),
     };
-    let deviations = percent("base_std", base).zip(percent("patched_std", base));
+    let base_deviation_pct = percent("base_std", base);
+    let deviations = base_deviation_pct.zip(percent("patched_std", base));
     Published {
         id: ids.join("/"),
         better,
         base,
         patched,
         change_pct: computed.or_else(|| number("change_pct")),
+        base_deviation_pct,
         deviation_pct: deviations.map(|(base, patched)| base.hypot(patched)),
         starred: field("note").starts_with("starred"),
     }
@@ -125,6 +129,7 @@ b,pairs,ratio to baseline (normalised),higher,1.00,3,,4,12.5,starred by mmtests
         let rows = parse(TABLE, &Columns::default(), Deviation::Unit).unwrap();
         // 50 s less than 200 s. The printed 33.3 has another divisor. The deviations are 3% and 4%.
         assert_eq!((rows[0].change_pct, rows[0].deviation_pct), (Some(25.0), Some(5.0)));
+        assert_eq!(rows[0].base_deviation_pct, Some(3.0));
         assert!(!rows[0].starred);
     }
 

@@ -68,6 +68,8 @@ pub struct RowResult {
     pub published_patched: Option<f64>,
     /// The published change in percent; positive is better.
     pub published_change_pct: Option<f64>,
+    /// Standard deviation of the published value before the change, in percent of it.
+    pub published_base_deviation_pct: Option<f64>,
     /// The standard deviation of the published change.
     pub published_deviation_pct: Option<f64>,
     /// Whether the published change is material: at least 3% and larger than its deviation. If the author marked
@@ -88,6 +90,9 @@ pub struct RowResult {
 pub struct Simulated {
     /// Value before the change. `None` if nothing was measured.
     pub base: Option<f64>,
+    /// Standard deviation of the value before the change between seeds, in percent of it. `None` for a single seed, and
+    /// for values that are not a mean.
+    pub base_deviation_pct: Option<f64>,
     /// Value with the change.
     pub patched: Option<f64>,
     /// The change in percent; positive is better. It is the mean of the seeds' changes.
@@ -173,6 +178,14 @@ impl StudyResult {
             correlation: rank_correlation(&theirs, &ours),
             status: rows.iter().map(|row| row.status).min().unwrap_or_default(),
         })
+    }
+
+    /// The standard deviations of the baseline, published and simulated, of the rows that have both. In percent.
+    pub fn deviations(&self) -> Vec<(f64, f64)> {
+        let both = |row: &RowResult| {
+            row.published_base_deviation_pct.zip(row.simulated.as_ref()?.base_deviation_pct)
+        };
+        self.rows.iter().filter_map(both).collect()
     }
 
     /// Number of rows that were run.
@@ -264,6 +277,10 @@ fn simulate(
     let (before, after): (Vec<Option<f64>>, Vec<Option<f64>>) = (before, after);
     let all = |values: &[Option<f64>]| values.iter().copied().collect::<Option<Vec<f64>>>();
     let base = all(&before).and_then(|values| statistic(row.statistic, &values));
+    let base_deviation_pct = match row.statistic {
+        Statistic::Mean => all(&before).and_then(|values| deviation_pct(&values)),
+        _ => None,
+    };
     let patched = all(&after).and_then(|values| statistic(row.statistic, &values));
     let better = row.published.better;
     let changes = before.iter().zip(&after);
@@ -274,7 +291,13 @@ fn simulate(
         _ => (base.zip(patched).and_then(|(base, new)| change_pct(better, base, new)), None),
     };
     let change_95_pct = interval.map(|Interval { low, high }| [low, high]);
-    Ok(Some(Simulated { base, patched, change_pct, change_95_pct }))
+    Ok(Some(Simulated { base, base_deviation_pct, patched, change_pct, change_95_pct }))
+}
+
+/// Standard deviation in percent of the mean. `None` for a single value.
+fn deviation_pct(values: &[f64]) -> Option<f64> {
+    let summary = Summary::of(values)?;
+    Some(100.0 * summary.stddev? / summary.mean)
 }
 
 fn statistic(statistic: Statistic, values: &[f64]) -> Option<f64> {
@@ -328,7 +351,9 @@ fn value(study: &Study, row: &Row, left: &Left) -> Result<Option<f64>, Reproduce
 }
 
 fn row_result(study: &Study, row: &Row, simulated: Option<Simulated>) -> RowResult {
-    let Published { id, base, patched, change_pct, deviation_pct, starred, .. } = &row.published;
+    let Published {
+        id, base, base_deviation_pct, patched, change_pct, deviation_pct, starred, ..
+    } = &row.published;
     let material = change_pct.map(|change| {
         let marked = *starred || !study.only_starred;
         marked && change.abs() >= MATERIAL_PCT && deviation_pct.is_none_or(|of| change.abs() > of)
@@ -358,6 +383,7 @@ fn row_result(study: &Study, row: &Row, simulated: Option<Simulated>) -> RowResu
         published_base: *base,
         published_patched: *patched,
         published_change_pct: *change_pct,
+        published_base_deviation_pct: *base_deviation_pct,
         published_deviation_pct: *deviation_pct,
         material,
         simulated,

@@ -11,6 +11,10 @@ pub const SIZE_FACTOR: f64 = 2.0;
 /// Two levels agree within this factor.
 pub const LEVEL_FACTOR: f64 = 1.5;
 
+/// Two standard deviations are alike within this factor. That of three runs is uncertain by a factor of 3 itself: with
+/// 95% probability it is 0.16 to 1.92 times the true one (chi-squared, 2 degrees of freedom).
+pub const DEVIATION_FACTOR: f64 = 3.0;
+
 /// Changes below this percentage print as 0.00% and have no sign.
 const NO_CHANGE_PCT: f64 = 0.005;
 
