@@ -348,7 +348,7 @@ impl Scx {
         if before > 0 && self.until_translation == 0 {
             let starts: Vec<usize> =
                 self.kernel.object.functions.iter().map(|function| function.start).collect();
-            self.machine_code = translate::translated(&self.code, &starts);
+            self.machine_code = translate::translated(&self.code, &starts, self.kernel.given());
         }
     }
 

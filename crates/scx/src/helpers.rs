@@ -13,15 +13,19 @@ const EFAULT: u64 = -14i64 as u64;
 
 pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 
+/// Helpers that machine code can do itself.
+pub(crate) const MAP_LOOKUP: u32 = 1;
+pub(crate) const THIS_CPU: u32 = 8;
+
 /// The helpers, with their numbers.
 const HELPERS: [(u32, Function); 34] = [
-    (1, map_lookup_elem),
+    (MAP_LOOKUP, map_lookup_elem),
     (2, map_update_elem),
     (3, map_delete_elem),
     (5, now),
     (6, nothing),
     (7, random),
-    (8, this_cpu),
+    (THIS_CPU, this_cpu),
     (14, current_pid_tgid),
     (35, current_task),
     (42, this_node),

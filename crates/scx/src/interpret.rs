@@ -75,6 +75,10 @@ pub trait Host {
         Ok(())
     }
 
+    /// Counts functions of the kernel that machine code did not call, but did what they do: their instructions, and the
+    /// number of kfuncs among them.
+    fn count(&mut self, _instructions: u64, _kfuncs: u64) {}
+
     /// Calls a function of the kernel.
     ///
     /// # Errors

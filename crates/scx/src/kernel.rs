@@ -25,6 +25,7 @@ use crate::program::Program;
 use crate::queues::{Dsq, Queues, id};
 use crate::tasks::Tasks;
 use crate::timers::Timers;
+use crate::translate::Given;
 
 /// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
 const CONTEXT_BYTES: usize = 8 * 12;
@@ -355,6 +356,12 @@ impl Kernel {
         Dsq::Made(number)
     }
 
+    /// What machine code may rely on.
+    pub(crate) fn given(&self) -> Given {
+        let arrays = self.maps.iter().filter_map(|map| Some((map.address, map.array()?)));
+        Given { arrays: arrays.collect(), nothing: kfuncs::nothings(), this_cpu: true }
+    }
+
     /// The map that an address denotes.
     pub(crate) fn map_at(&mut self, address: u64) -> Result<usize, Stop> {
         let found = self.maps_by_address.get(address).map(|number| number as usize);
@@ -431,6 +438,11 @@ impl Host for Call<'_> {
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         Some((&mut self.kernel.lines, self.cpu))
+    }
+
+    fn count(&mut self, instructions: u64, kfuncs: u64) {
+        self.kernel.executed += instructions;
+        self.kernel.kfuncs += kfuncs;
     }
 
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {

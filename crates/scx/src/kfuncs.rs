@@ -1,6 +1,8 @@
 //! kfuncs, which programs call by name. Each does what the function with that name does in the kernel's
 //! `kernel/sched/ext/` and `kernel/bpf/`.
 
+use std::collections::BTreeMap;
+
 use roost_engine::CpuId;
 
 use crate::arena;
@@ -117,6 +119,13 @@ pub(crate) fn parameters(number: u32) -> Option<usize> {
 /// Instructions that the kernel executes in each kfunc, by number.
 pub(crate) fn costs() -> Vec<u64> {
     table().map(|kfunc| costs::of_kfunc(kfunc.0)).collect()
+}
+
+/// The kfuncs that do nothing, with the instructions that the kernel executes in them.
+pub(crate) fn nothings() -> BTreeMap<u32, u64> {
+    let numbered = (0..).zip(table());
+    let idle = numbered.filter(|(_, kfunc)| std::ptr::fn_addr_eq(kfunc.2, nothing as Function));
+    idle.map(|(number, kfunc)| (number, costs::of_kfunc(kfunc.0))).collect()
 }
 
 /// Calls a kfunc by its number.

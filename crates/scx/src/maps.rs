@@ -9,6 +9,7 @@ use crate::bytes::u32_at;
 use crate::memory::{Memory, Wild};
 use crate::object::{MapDefinition, MapKind};
 use crate::program::Entry;
+use crate::translate::Array;
 
 const HASH: MapKind = MapKind(1);
 const ARRAY: MapKind = MapKind(2);
@@ -89,6 +90,12 @@ impl Map {
         };
         let address = memory.allocate(8)?;
         Some(Self { definition: definition.clone(), address, values })
+    }
+
+    /// Where the values of an array are.
+    pub(crate) fn array(&self) -> Option<Array> {
+        let Values::Array { first, stride, of_cpu } = self.values else { return None };
+        Some(Array { first, stride, of_cpu, entries: self.definition.max_entries })
     }
 
     /// Whether the map is a hash table.

@@ -129,7 +129,19 @@ impl Memory {
         Ok(&mut self.bytes[range])
     }
 
+    #[inline]
     fn get<const N: usize>(&self, address: u64) -> Result<[u8; N], Wild> {
+        // An address before the region wraps, and is outside of it too.
+        let rest = self.bytes.get(address.wrapping_sub(BASE) as usize..);
+        match rest.and_then(<[u8]>::first_chunk) {
+            Some(bytes) => Ok(*bytes),
+            None => self.get_outside(address),
+        }
+    }
+
+    /// Bytes that are not all in the region itself.
+    #[cold]
+    fn get_outside<const N: usize>(&self, address: u64) -> Result<[u8; N], Wild> {
         match self.range(address, N) {
             // The range has N bytes.
             Some(range) => Ok(self.bytes[range].try_into().unwrap_or([0; N])),
@@ -167,7 +179,27 @@ impl Memory {
     /// If they are outside of the region.
     #[inline]
     pub fn write(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Wild> {
-        let value = &value.to_le_bytes()[..bytes as usize];
+        match bytes {
+            1 => self.put(address, (value as u8).to_le_bytes()),
+            2 => self.put(address, (value as u16).to_le_bytes()),
+            4 => self.put(address, (value as u32).to_le_bytes()),
+            _ => self.put(address, value.to_le_bytes()),
+        }
+    }
+
+    #[inline]
+    fn put<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), Wild> {
+        let rest = self.bytes.get_mut(address.wrapping_sub(BASE) as usize..);
+        match rest.and_then(<[u8]>::first_chunk_mut) {
+            Some(place) => *place = value,
+            None => self.put_outside(address, &value)?,
+        }
+        Ok(())
+    }
+
+    /// Writes bytes that are not all in the region itself.
+    #[cold]
+    fn put_outside(&mut self, address: u64, value: &[u8]) -> Result<(), Wild> {
         match self.range(address, value.len()) {
             Some(range) => self.bytes[range].copy_from_slice(value),
             None if self.is_in_arena(address) => {

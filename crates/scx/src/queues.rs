@@ -1,7 +1,8 @@
 //! Dispatch queues (DSQs): the local queue of each CPU, the global queue of each node, and queues that a scheduler
 //! creates.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use roost_engine::{CpuId, TaskId};
 
@@ -125,12 +126,36 @@ impl Queue {
     }
 }
 
+/// The queues that a scheduler created, by number. Nothing depends on their order.
+type Made = HashMap<u64, Queue, BuildHasherDefault<NumberHasher>>;
+
+/// Hashes a queue's number. Its upper bits alone may differ, and a table uses the upper and the lower bits of a hash.
+#[derive(Debug, Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        let product = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All queues.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub local: Vec<Queue>,
     pub global: Vec<Queue>,
-    pub made: BTreeMap<u64, Queue>,
+    /// Nothing depends on their order.
+    pub made: Made,
 }
 
 impl Queues {
@@ -139,7 +164,7 @@ impl Queues {
         Some(Self {
             local: vec![Queue::default(); nr_cpus],
             global: (0..nr_nodes).map(|_| Queue::new(memory)).collect::<Option<_>>()?,
-            made: BTreeMap::new(),
+            made: Made::default(),
         })
     }
 

@@ -13,6 +13,7 @@
 //! The frame's pointers are set before the call and after each callback, because memory may have moved.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,8 @@ use crate::lines::{Line, Lines};
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod emit;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod facts;
 
 /// Cranelift is not used for other processors.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -34,9 +37,31 @@ mod emit {
     pub(super) fn translate(
         _: &[super::Instruction],
         _: &[usize],
+        _: &super::Given,
     ) -> Option<(Text, Vec<(usize, *const u8)>)> {
         None
     }
+}
+
+/// An array map: the address of the first value, and the distances to the next value and to the next CPU's values in
+/// bytes. The latter is 0 if CPUs share the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    pub first: u64,
+    pub stride: u64,
+    pub of_cpu: u64,
+    pub entries: u32,
+}
+
+/// What translation may rely on: what stays the same in all runs that use the machine code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// Arrays, by the addresses of their maps.
+    pub arrays: BTreeMap<u64, Array>,
+    /// kfuncs that do nothing and return 0, with the instructions that they cost.
+    pub nothing: BTreeMap<u32, u64>,
+    /// Whether the helper that names the CPU does just that.
+    pub this_cpu: bool,
 }
 
 /// The data that machine code needs while it runs. [`emit`] uses the offsets of the members.
@@ -53,8 +78,13 @@ struct Frame {
     /// [`Line::writer`] and [`Line::reader`] together, for a line that this CPU wrote last and of which no other CPU
     /// has a copy.
     alone: u64,
+    /// The CPU.
+    cpu: u64,
     /// Instructions that were executed.
     instructions: u64,
+    /// Instructions of the kernel in functions that machine code did not call, and the number of kfuncs among these.
+    executed: u64,
+    kfuncs: u64,
     /// How many more times `may_goto` may continue.
     loops_left: u64,
     /// The address after the last function's stack.
@@ -98,23 +128,24 @@ struct Side<'a, H> {
     host: &'a mut H,
     code: &'a [Instruction],
     /// The lines if the host has none: no line is counted.
-    no_lines: Lines,
+    no_lines: Option<Lines>,
     stop: Option<Fault>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl<H: Host> Side<'_, H> {
     /// Sets the current addresses of memory and lines.
+    #[inline]
     fn refresh(&mut self, frame: &mut Frame) {
         let bytes = self.host.memory().bytes_mut();
         let (memory, len) = (bytes.as_mut_ptr(), bytes.len());
-        let no_lines = &mut self.no_lines;
-        let (lines, cpu) = self.host.lines().unwrap_or((no_lines, 0));
-        let bit = lines.bit(cpu);
+        let lines = match self.host.lines() {
+            Some((lines, _)) => lines,
+            None => self.no_lines.get_or_insert_with(Lines::exempt_all),
+        };
         frame.memory = memory;
         frame.limit = (len as u64).saturating_sub(7);
         frame.lines = lines.covering(len).as_ptr();
-        (frame.bit, frame.alone) = (bit, Line::alone(cpu));
     }
 }
 
@@ -147,8 +178,12 @@ fn serve<H: Host>(
 
 /// Encodes in one number the instruction and the helper or kfunc that it calls. That way, all arguments except the last
 /// are passed in registers.
-const fn what(at: usize, kfunc: bool, number: u32) -> u64 {
-    (at as u64) << 33 | (kfunc as u64) << 32 | number as u64
+const fn what(at: usize, callee: Callee) -> u64 {
+    let (kfunc, number) = match callee {
+        Callee::Helper(number) => (0, number),
+        Callee::Kfunc(number) => (1, number),
+    };
+    (at as u64) << 33 | kfunc << 32 | number as u64
 }
 
 extern "C" fn call<H: Host>(
@@ -227,6 +262,7 @@ type Entry = unsafe extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u
 /// The machine code of a program.
 pub(crate) struct Translated {
     code: Vec<Instruction>,
+    given: Given,
     /// Functions, by their first instruction.
     entries: Vec<(usize, Entry)>,
     _text: emit::Text,
@@ -235,13 +271,13 @@ pub(crate) struct Translated {
 impl Translated {
     /// Translates the functions that begin at `starts`, and the functions that they call. `None` if the program does
     /// something that the kernel's verifier refuses, or if this processor is not supported.
-    pub(crate) fn new(code: &[Instruction], starts: &[usize]) -> Option<Self> {
-        let (text, entries) = emit::translate(code, starts)?;
+    pub(crate) fn new(code: &[Instruction], starts: &[usize], given: Given) -> Option<Self> {
+        let (text, entries) = emit::translate(code, starts, &given)?;
         // SAFETY: the functions have this signature, and their memory is kept as long as they are.
         let entry =
             |pointer: *const u8| unsafe { std::mem::transmute::<*const u8, Entry>(pointer) };
         let entries = entries.into_iter().map(|(at, pointer)| (at, entry(pointer))).collect();
-        Some(Self { code: code.to_vec(), entries, _text: text })
+        Some(Self { code: code.to_vec(), given, entries, _text: text })
     }
 
     /// Runs a function, as [`crate::interpret::run`]. `None` if no function begins at `entry`.
@@ -253,15 +289,19 @@ impl Translated {
         arguments: [u64; 5],
     ) -> Option<Result<Returned, Fault>> {
         let place = self.entries.binary_search_by_key(&entry, |entry| entry.0).ok()?;
-        let no_lines = Lines::exempt_all();
-        let mut side = Side { host, code: &self.code, no_lines, stop: None, panic: None };
+        // Without lines, machine code finds all of them exempt.
+        let (bit, cpu) = host.lines().map_or((1, 0), |(lines, cpu)| (lines.bit(cpu), cpu));
+        let mut side = Side { host, code: &self.code, no_lines: None, stop: None, panic: None };
         let mut frame = Frame {
             memory: std::ptr::null_mut(),
             limit: 0,
             lines: std::ptr::null(),
-            bit: 0,
-            alone: 0,
+            bit,
+            alone: Line::alone(cpu),
+            cpu: cpu as u64,
             instructions: 0,
+            executed: 0,
+            kfuncs: 0,
             loops_left: MOST_LOOPS,
             stack_end: stack + MOST_FRAMES as u64 * STACK_BYTES,
             stopped: 0,
@@ -277,6 +317,7 @@ impl Translated {
         if let Some(panic) = side.panic {
             resume_unwind(panic);
         }
+        side.host.count(frame.executed, frame.kfuncs);
         let returned = Returned { value, instructions: frame.instructions };
         Some(side.stop.map_or(Ok(returned), Err))
     }
@@ -286,13 +327,17 @@ impl Translated {
 const KEPT: usize = 8;
 
 /// The machine code of a program, which is created once for all runs. `None` as in [`Translated::new`].
-pub(crate) fn translated(code: &[Instruction], starts: &[usize]) -> Option<Arc<Translated>> {
+pub(crate) fn translated(
+    code: &[Instruction],
+    starts: &[usize],
+    given: Given,
+) -> Option<Arc<Translated>> {
     static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
     let mut kept = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kept.iter().find(|known| known.code == code) {
+    if let Some(known) = kept.iter().find(|known| known.code == code && known.given == given) {
         return Some(known.clone());
     }
-    let new = Arc::new(Translated::new(code, starts)?);
+    let new = Arc::new(Translated::new(code, starts, given)?);
     if kept.len() == KEPT {
         kept.remove(0);
     }

@@ -2,14 +2,33 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::sync::LazyLock;
+
+use roost_machine::Machine;
+
 use super::*;
 use crate::arena::{Arena, PAGE, TO_USER};
-use crate::translate::Translated;
+use crate::helpers::{MAP_LOOKUP, THIS_CPU};
+use crate::lines::LINE_BYTES;
+use crate::memory::BASE;
+use crate::translate::{Array, Given, Translated};
+
+/// Two LLCs of two CPUs.
+static MACHINE: LazyLock<Machine> =
+    LazyLock::new(|| roost_machine::resolve("node:1 l3:2 core:2 pu:1").unwrap());
+
+/// The CPU that executes programs.
+const CPU: usize = 1;
 
 /// The memory of a call, and a kfunc that adds its arguments.
 pub(crate) struct TestHost {
-    memory: Memory,
-    calls: Vec<(Callee, [u64; 5])>,
+    pub memory: Memory,
+    lines: Lines,
+    pub calls: Vec<(Callee, [u64; 5])>,
+    /// What was counted of functions that were not called.
+    pub counted: (u64, u64),
+    /// The array in which a look-up finds values.
+    pub array: Option<Array>,
 }
 
 impl Host for TestHost {
@@ -17,16 +36,37 @@ impl Host for TestHost {
         &mut self.memory
     }
 
-    fn touch(&mut self, _: u64, _: bool) {}
+    fn touch(&mut self, address: u64, write: bool) {
+        self.lines.touch(&MACHINE, CPU, self.memory.place(address), write);
+    }
+
+    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
+        Some((&mut self.lines, CPU))
+    }
+
+    fn count(&mut self, instructions: u64, kfuncs: u64) {
+        self.counted = (instructions, kfuncs);
+    }
 
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
         self.calls.push((callee, arguments));
         match callee {
+            Callee::Kfunc(NOTHING) => Ok(0),
+            Callee::Helper(THIS_CPU) => Ok(CPU as u64),
+            Callee::Helper(MAP_LOOKUP) if self.array.is_some() => {
+                let Some(array) = self.array else { return Ok(0) };
+                let index = self.memory.read(arguments[1], 4)?;
+                let place = array.first + array.stride * index + array.of_cpu * CPU as u64;
+                Ok(if index < array.entries.into() { place } else { 0 })
+            }
             Callee::Kfunc(1) => Ok(arguments.into_iter().fold(0, u64::wrapping_add)),
             _ => Err(Stop::Refused("no such function".to_owned())),
         }
     }
 }
+
+/// A kfunc that does nothing.
+pub(crate) const NOTHING: u32 = 2;
 
 const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
     Instruction { code, dst, src, offset, imm }
@@ -40,13 +80,24 @@ pub(crate) const ARENA: u64 = 1 << 44;
 impl TestHost {
     /// A host whose memory has room for stacks and 64 more bytes, and one page of an arena. Returns the addresses of
     /// stacks and bytes.
-    fn new() -> (Self, u64, u64) {
+    pub(crate) fn new() -> (Self, u64, u64) {
         let mut memory = Memory::default();
         let stack = memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
         let piece = memory.allocate(64).unwrap();
         memory.arena = Arena::new(ARENA, 4);
         assert_eq!(memory.allocate_pages(ARENA + PAGE, 1), ARENA + PAGE);
-        (Self { memory, calls: Vec::new() }, stack, piece)
+        let mut lines = Lines::new(&MACHINE);
+        // Another CPU wrote all lines, and others have copies of every second one.
+        for line in 0..memory.bytes_mut().len() as u64 / LINE_BYTES {
+            lines.touch(&MACHINE, 2, BASE + line * LINE_BYTES, true);
+            if line % 2 == 0 {
+                lines.touch(&MACHINE, 0, BASE + line * LINE_BYTES, false);
+            }
+        }
+        lines.take_fetched();
+        lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
+        let (calls, counted) = (Vec::new(), (0, 0));
+        (Self { memory, lines, calls, counted, array: None }, stack, piece)
     }
 }
 
@@ -59,12 +110,13 @@ pub(crate) fn run_with(
     let (mut host, stack, piece) = TestHost::new();
     let arguments = [a, b, piece, 0, 0];
     let returned = run(code, &mut host, stack, 0, arguments);
-    if let Some(translated) = Translated::new(code, &[0]) {
+    if let Some(translated) = Translated::new(code, &[0], Given::default()) {
         let (mut other, ..) = TestHost::new();
         let same = translated.run(&mut other, stack, 0, arguments).unwrap();
         assert_eq!(same, returned, "{code:?}");
         assert_eq!(other.memory.bytes_mut(), host.memory.bytes_mut(), "{code:?}");
         assert_eq!(other.calls, host.calls, "{code:?}");
+        assert_eq!(other.lines.fetched(), host.lines.fetched(), "{code:?}");
     }
     (returned, host, piece)
 }

@@ -14,11 +14,14 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 
-use super::{Frame, Reason, what};
+use super::facts::{Base, Facts, Known};
+use super::{Array, Frame, Given, Reason, what};
 use crate::arena::TO_USER;
+use crate::costs;
+use crate::helpers::{MAP_LOOKUP, THIS_CPU};
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
-use crate::interpret::{MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
+use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
 use crate::lines::{LINE_BYTES, Line};
 use crate::memory::BASE;
 
@@ -45,6 +48,7 @@ impl Drop for Text {
 pub(super) fn translate(
     code: &[Instruction],
     starts: &[usize],
+    given: &Given,
 ) -> Option<(Text, Vec<(usize, *const u8)>)> {
     let functions = reached(code, starts)?;
     let mut module = module()?;
@@ -58,7 +62,8 @@ pub(super) fn translate(
     let mut scratch = FunctionBuilderContext::new();
     for (at, leaders) in &functions {
         context.func.signature = signature.clone();
-        Emitter::new(&mut module, &mut context, &mut scratch, code, leaders, &ids).emit(*at);
+        let source = Source { code, leaders, given };
+        Emitter::new(&mut module, &mut context, &mut scratch, source, &ids).emit(*at);
         module.define_function(ids[at], &mut context).ok()?;
         module.clear_context(&mut context);
     }
@@ -82,6 +87,12 @@ fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
     signature.params.extend(std::iter::repeat_n(AbiParam::new(I64), numbers));
     signature.returns.extend(returns.then(|| AbiParam::new(I64)));
     signature
+}
+
+/// The number that LOAD_64 loads.
+fn wide(code: &[Instruction], at: usize) -> u64 {
+    let half = |at: usize| u64::from(code.get(at).map_or(0, |half| half.imm) as u32);
+    half(at) | half(at + 1) << 32
 }
 
 /// Where execution continues after an instruction.
@@ -162,6 +173,40 @@ fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTr
     Some(functions)
 }
 
+/// For each block, the blocks from which execution comes there. Blocks are named by their first instructions.
+fn predecessors(code: &[Instruction], leaders: &BTreeSet<usize>) -> BTreeMap<usize, Vec<usize>> {
+    let mut predecessors: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for &start in leaders {
+        let mut at = start;
+        while let Some(&instruction) = code.get(at) {
+            let next = match flow(instruction, at) {
+                Flow::Next(next) if !leaders.contains(&next) => {
+                    at = next;
+                    continue;
+                }
+                Flow::Next(next) => [Some(next), None],
+                Flow::Jump(target) => [target, None],
+                Flow::Branch(target) => [Some(at + 1), target],
+                Flow::Leaves => [None, None],
+            };
+            next.into_iter()
+                .flatten()
+                .for_each(|to| predecessors.entry(to).or_default().push(start));
+            break;
+        }
+    }
+    predecessors
+}
+
+/// What a function is translated from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    code: &'a [Instruction],
+    /// The starts of the function's blocks.
+    leaders: &'a BTreeSet<usize>,
+    given: &'a Given,
+}
+
 /// Signatures of the callbacks.
 #[derive(Clone, Copy)]
 struct Backs {
@@ -176,6 +221,14 @@ struct Backs {
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
     code: &'a [Instruction],
+    given: &'a Given,
+    /// What is known at the current instruction.
+    facts: Facts,
+    /// What is known at the ends of blocks.
+    ends: BTreeMap<usize, Facts>,
+    predecessors: BTreeMap<usize, Vec<usize>>,
+    /// Number of unknown values so far.
+    unknown: u32,
     /// The blocks, by first instruction.
     blocks: BTreeMap<usize, Block>,
     registers: [Variable; 11],
@@ -198,8 +251,7 @@ impl<'a> Emitter<'a> {
         module: &mut JITModule,
         context: &'a mut Context,
         scratch: &'a mut FunctionBuilderContext,
-        code: &'a [Instruction],
-        leaders: &BTreeSet<usize>,
+        source: Source<'a>,
         ids: &BTreeMap<usize, FuncId>,
     ) -> Self {
         let functions =
@@ -216,11 +268,27 @@ impl<'a> Emitter<'a> {
             exchange: back(6, true),
             stop: back(2, false),
         };
+        let Source { code, leaders, given } = source;
         let blocks = leaders.iter().map(|&at| (at, builder.create_block())).collect();
         let registers = [(); 11].map(|()| builder.declare_var(I64));
         let (count, exit) = (builder.declare_var(I64), builder.create_block());
-        let frame = Value::from_u32(0);
-        Self { builder, code, blocks, registers, count, frame, exit, functions, backs }
+        let mut unknown = 0;
+        Self {
+            builder,
+            code,
+            given,
+            facts: Facts::none(&mut unknown),
+            ends: BTreeMap::new(),
+            predecessors: predecessors(code, leaders),
+            unknown,
+            blocks,
+            registers,
+            count,
+            frame: Value::from_u32(0),
+            exit,
+            functions,
+            backs,
+        }
     }
 
     fn emit(mut self, entry: usize) {
@@ -241,11 +309,22 @@ impl<'a> Emitter<'a> {
         self.builder.ins().jump(block, &[]);
         for (at, block) in self.blocks.clone() {
             self.builder.switch_to_block(block);
+            self.facts = self.facts_at(at, entry);
             self.block(at);
+            let facts = std::mem::replace(&mut self.facts, Facts::none(&mut self.unknown));
+            self.ends.insert(at, facts);
         }
         self.leave();
         self.builder.seal_all_blocks();
         self.builder.finalize();
+    }
+
+    /// What is known at the start of a block. At the start of a loop, nothing is.
+    fn facts_at(&mut self, block: usize, entry: usize) -> Facts {
+        let from = self.predecessors.get(&block).map_or(&[][..], |from| from);
+        let ways: Option<Vec<&Facts>> = from.iter().map(|from| self.ends.get(from)).collect();
+        let ways = ways.filter(|_| block != entry).unwrap_or_default();
+        Facts::common(&ways, &mut self.unknown)
     }
 
     /// Adds up the executed instructions and returns.
@@ -302,6 +381,7 @@ impl<'a> Emitter<'a> {
 
     /// Emits an instruction that is followed by the next one.
     fn straight(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
+        let known = self.result(at, instruction);
         match instruction.class() {
             class::ALU64 => {
                 let value = self.arithmetic(instruction, I64)?;
@@ -322,15 +402,29 @@ impl<'a> Emitter<'a> {
             }
             class::STX if instruction.code & MODE == ATOMIC => self.atomic(at, instruction)?,
             class::LD if instruction.code == LOAD_64 => {
-                let upper = self.code.get(at + 1).map_or(0, |next| next.imm);
-                let value = u64::from(instruction.imm as u32) | (u64::from(upper as u32) << 32);
-                let value = self.number(value);
+                let value = self.number(wide(self.code, at));
                 self.set(instruction.dst, value);
             }
             _ if instruction.class() == JMP => self.call(at, instruction)?,
             _ => return Err(Unknown),
         }
+        if let Some(known) = known {
+            self.facts.set(instruction.dst, known);
+        }
         Ok(())
+    }
+
+    /// What is known of the result of an instruction that moves a number or adds one.
+    fn result(&self, at: usize, instruction: Instruction) -> Option<Known> {
+        let Instruction { code, dst, src, offset, imm } = instruction;
+        let by_register = code & REGISTER != 0;
+        match (instruction.class(), code & OPERATION, offset) {
+            (class::LD, ..) if code == LOAD_64 => Some(Known::number(wide(self.code, at))),
+            (class::ALU64, MOV, 0) if by_register => Some(self.facts.get(src)),
+            (class::ALU64, MOV, 0) => Some(Known::number(i64::from(imm) as u64)),
+            (class::ALU64, ADD, 0) if !by_register => Some(self.facts.get(dst).plus(imm.into())),
+            _ => None,
+        }
     }
 
     fn number(&mut self, value: u64) -> Value {
@@ -342,6 +436,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn set(&mut self, register: u8, value: Value) {
+        self.facts.forget(register, &mut self.unknown);
         self.builder.def_var(self.registers[register as usize], value);
     }
 
@@ -620,12 +715,13 @@ impl<'a> Emitter<'a> {
         bytes: u32,
         write: Option<Value>,
     ) -> Value {
+        let known = self.facts.get(register).plus(offset.into());
         let address = self.get(register);
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
         // The function's own stack is in the region, and no other CPU uses it.
-        let own = i64::from(offset)..i64::from(offset) + i64::from(bytes);
-        if register == 10 && own.start >= -(STACK_BYTES as i64) && own.end <= 0 {
+        let own = -(STACK_BYTES as i64)..=-i64::from(bytes);
+        if known.base == Base::Stack && own.contains(&known.offset) {
             return self.access_at(place, bytes, write);
         }
         let [inside, outside, fast, done] = [(); 4].map(|()| self.builder.create_block());
@@ -635,7 +731,12 @@ impl<'a> Emitter<'a> {
         self.builder.ins().brif(is_inside, inside, &[], outside, &[]);
 
         self.builder.switch_to_block(inside);
-        self.fetch(address, place, write.is_some(), fast);
+        if self.facts.has(known, write.is_some()) {
+            self.builder.ins().jump(fast, &[]);
+        } else {
+            self.fetch(address, place, write.is_some(), fast);
+            self.facts.have(known, write.is_some());
+        }
 
         self.builder.switch_to_block(fast);
         let value = self.access_at(place, bytes, write);
@@ -725,19 +826,93 @@ impl<'a> Emitter<'a> {
         let arguments = [1, 2, 3, 4, 5].map(|register| self.get(register));
         let value = match (instruction.code, instruction.src) {
             (CALL, kind @ (0 | 2)) => {
-                let what = self.number(what(at, kind == 2, instruction.imm as u32));
-                let numbers = [&[what], &arguments[..]].concat();
-                self.back(offset_of!(Frame, calls.call), self.backs.call, &numbers)
+                let callee = if kind == 2 {
+                    Callee::Kfunc(instruction.imm as u32)
+                } else {
+                    Callee::Helper(instruction.imm as u32)
+                };
+                match self.inlined(callee) {
+                    Some(value) => Some(value),
+                    None => self.call_back(at, callee, &arguments),
+                }
             }
-            (CALL, 1) => self.call_function(at, instruction, &arguments),
+            (CALL, 1) => {
+                let value = self.call_function(at, instruction, &arguments);
+                self.check();
+                value
+            }
             _ => return Err(Unknown),
         };
-        self.check();
         let value = value.ok_or(Unknown)?;
         self.set(0, value);
         let zero = self.number(0);
-        (1..=5).for_each(|register| self.set(register, zero));
+        for register in 1..=5 {
+            self.set(register, zero);
+            self.facts.set(register, Known::number(0));
+        }
         Ok(())
+    }
+
+    /// Calls a function of the kernel.
+    fn call_back(&mut self, at: usize, callee: Callee, arguments: &[Value]) -> Option<Value> {
+        let what = self.number(what(at, callee));
+        let numbers = [&[what], arguments].concat();
+        let value = self.back(offset_of!(Frame, calls.call), self.backs.call, &numbers);
+        self.check();
+        value
+    }
+
+    /// Emits what a function of the kernel does, if that is simple. Returns its result.
+    fn inlined(&mut self, callee: Callee) -> Option<Value> {
+        let (value, cost) = match callee {
+            Callee::Helper(helper @ MAP_LOOKUP) => {
+                let map = self.facts.get(1);
+                let known = (map.base == Base::Zero).then_some(map.offset as u64)?;
+                let value = self.look_up(*self.given.arrays.get(&known)?)?;
+                (value, costs::of_helper(helper))
+            }
+            Callee::Helper(helper @ THIS_CPU) if self.given.this_cpu => {
+                (self.member(offset_of!(Frame, cpu)), costs::of_helper(helper))
+            }
+            Callee::Kfunc(kfunc) => {
+                let cost = *self.given.nothing.get(&kfunc)?;
+                self.add_to(offset_of!(Frame, kfuncs), 1);
+                (self.number(0), cost)
+            }
+            Callee::Helper(_) => return None,
+        };
+        self.add_to(offset_of!(Frame, executed), cost);
+        Some(value)
+    }
+
+    /// Adds a number to a member of the frame.
+    fn add_to(&mut self, offset: usize, number: u64) {
+        let before = self.member(offset);
+        let after = self.builder.ins().iadd_imm(before, number as i64);
+        self.builder.ins().store(MemFlags::trusted(), after, self.frame, offset as i32);
+    }
+
+    /// The address of an array's value, whose index is on the function's own stack. Otherwise `None`.
+    fn look_up(&mut self, array: Array) -> Option<Value> {
+        let key = self.facts.get(2);
+        let own = -(STACK_BYTES as i64)..=-4;
+        if key.base != Base::Stack || !own.contains(&key.offset) {
+            return None;
+        }
+        let address = self.get(2);
+        let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
+        let index = self.access_at(place, 4, None);
+        let mut value = self.builder.ins().imul_imm(index, array.stride as i64);
+        value = self.builder.ins().iadd_imm(value, array.first as i64);
+        if array.of_cpu != 0 {
+            let cpu = self.member(offset_of!(Frame, cpu));
+            let before = self.builder.ins().imul_imm(cpu, array.of_cpu as i64);
+            value = self.builder.ins().iadd(value, before);
+        }
+        let entries = i64::from(array.entries);
+        let is_there = self.builder.ins().icmp_imm(IntCC::UnsignedLessThan, index, entries);
+        let zero = self.number(0);
+        Some(self.builder.ins().select(is_there, value, zero))
     }
 
     /// Calls a function of the program. The immediate is the distance from the next instruction.

@@ -3,8 +3,12 @@
 
 use proptest::prelude::*;
 
+use super::{Array, Given, Translated};
+use crate::costs;
+use crate::helpers::{MAP_LOOKUP, THIS_CPU};
 use crate::instruction::{CALL, Instruction};
-use crate::interpret::tests::{ARENA, run_with};
+use crate::interpret::run;
+use crate::interpret::tests::{ARENA, NOTHING, TestHost, run_with};
 
 /// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
@@ -66,4 +70,42 @@ fn a_loop_is_counted_as_the_interpreter_counts() {
     ];
     let returned = run_with(&code, 0, 0).0.unwrap_or_else(|fault| panic!("{fault:?}"));
     assert_eq!((returned.value, returned.instructions), (500_500, 3002));
+}
+
+#[test]
+fn functions_that_are_not_called_have_the_same_results_and_costs() {
+    let op = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
+    let map = 0x7fff_0000;
+    for index in [0, 1, 2, -1] {
+        // *(u32 *)(r10 - 4) = index; r0 = look_up(map, r10 - 4); r6 = r0
+        // nothing(); r0 = this_cpu(); r0 += r6
+        let code = [
+            op(0x62, 10, 0, -4, index),
+            op(0x18, 1, 0, 0, map),
+            op(0, 0, 0, 0, 0),
+            op(0xbf, 2, 10, 0, 0),
+            op(0x07, 2, 0, 0, -4),
+            op(CALL, 0, 0, 0, MAP_LOOKUP as i32),
+            op(0xbf, 6, 0, 0, 0),
+            op(CALL, 0, 2, 0, NOTHING as i32),
+            op(CALL, 0, 0, 0, THIS_CPU as i32),
+            op(0x0f, 0, 6, 0, 0),
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let (mut interpreted, stack, piece) = TestHost::new();
+        let array = Array { first: piece, stride: 8, of_cpu: 16, entries: 2 };
+        interpreted.array = Some(array);
+        let expected = run(&code, &mut interpreted, stack, 0, [0; 5]);
+        assert_eq!(interpreted.calls.len(), 3);
+
+        let arrays = [(map as u64, array)].into();
+        let given = Given { arrays, nothing: [(NOTHING, 17)].into(), this_cpu: true };
+        // Other processors interpret.
+        let Some(translated) = Translated::new(&code, &[0], given) else { return };
+        let (mut host, ..) = TestHost::new();
+        assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
+        assert_eq!(host.calls, []);
+        let helpers = costs::of_helper(MAP_LOOKUP) + costs::of_helper(THIS_CPU);
+        assert_eq!(host.counted, (helpers + 17, 1));
+    }
 }
