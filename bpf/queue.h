@@ -11,6 +11,7 @@
  *     slept, has to wait          a quarter of a slice by its weight ahead of the clock: the mean of the tasks that run
  *                                 or wait if each CPU has two (docs/understand/live.md). The fair class has it start at
  *                                 the mean too (place_entity())
+ *     queued anew in its wait     as if it did not sleep (its affinity, nice value or cgroup has changed)
  *     moved between queues        as far from the clock as it was
  *     new                         a slice by its weight ahead, so that many new tasks move the clock on
  *
@@ -84,12 +85,12 @@ __noinline u64 distance(u64 vtime, u64 queue)
 }
 
 /*
- * The smallest virtual time that a task may have. If it did not sleep: a slice behind the clock. If it slept:
- * the clock, or a quarter of a slice ahead of it if the task has to wait.
+ * The smallest virtual time that a task may have. If it did not sleep, or has waited since: a slice behind the clock.
+ * If it slept: the clock, or a quarter of a slice ahead of it if the task has to wait.
  */
 static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock, u64 weight, bool waits)
 {
-	if (task->ran_awake)
+	if (task->ran_awake || task->queued_at)
 		return clock - slice_ns();
 	return waits ? clock + vtime_of(slice_ns() / 4, weight) : clock;
 }

@@ -132,6 +132,25 @@ fn who_is_queued_anew_has_waited_before() {
     }
 }
 
+/// The same holds for a task that sleeps and whose affinity changes every 0.65 ms, six times in a tick: each change
+/// queues it again, and it keeps its place. In each queue that it comes to, two loops share each CPU.
+#[test]
+fn who_slept_and_is_queued_anew_keeps_its_place() {
+    for (seed, sets) in [(1, vec![vec![0, 1, 2], vec![0, 1, 2, 3]]), (2, vec![vec![0], vec![1]])] {
+        let mut scene = Scene::new(SMALL, seed);
+        let heavy = |number| Task::spins().on(0..4).first_on(number % 4).nice(-20);
+        scene.add_all("heavy", (0..8).map(heavy));
+        let naps = scene.naps(MS, 2 * MS).on(0..4).nice(19);
+        let template = scene.add("light", naps);
+        let change = |set| [Op::Sleep { ns: 650_000 }, Op::SetAffinityOf { template, set }];
+        let renew = [change(0), change(1)].concat();
+        scene.add("manager", Task::program(&[], &renew).on([15]).affinities(sets));
+        let longest_ns = scene.play(0, 10 * SECOND).longest_ns("light");
+        let bound = PATIENCE_NS + 9 * TICK_NS / 4 + 2 * TICK_NS;
+        assert!((SECOND..bound).contains(&longest_ns), "seed {seed}: {longest_ns} ns");
+    }
+}
+
 /// Loops have the CPUs of an LLC to themselves for ten seconds, then as many new loops come. The old loops do not have
 /// to make up for CPU time that nobody else wanted: each waits for one turn of two, and a slice ends with a tick.
 /// (Switching takes some microseconds each time.)
