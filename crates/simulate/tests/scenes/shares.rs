@@ -138,7 +138,7 @@ fn who_is_queued_anew_has_waited_before() {
 fn who_slept_and_is_queued_anew_keeps_its_place() {
     for (seed, sets) in [(1, vec![vec![0, 1, 2], vec![0, 1, 2, 3]]), (2, vec![vec![0], vec![1]])] {
         let mut scene = Scene::new(SMALL, seed);
-        let heavy = |number| Task::spins().on(0..4).first_on(number % 4).nice(-20);
+        let heavy = |number: u32| Task::spins().on(0..4).first_on(number % 4).nice(-20);
         scene.add_all("heavy", (0..8).map(heavy));
         let naps = scene.naps(MS, 2 * MS).on(0..4).nice(19);
         let template = scene.add("light", naps);
