@@ -33,7 +33,9 @@ fn limits_hold_within_a_second() {
             let ran = on.ran(&format!("group{group}"));
             assert!(about(ran, limit), "seed {seed}: {ran}, not {limit}");
             let ran = off.ran(&format!("group{group}"));
-            assert!(ran > 3.5, "seed {seed}: {ran} without limits");
+            // An even share beside the tasks that sleep is 3.88. Chance decides who shares a CPU with them: in twelve
+            // seeds the least was 3.45 (3.46 by 4469514).
+            assert!(ran > 3.3, "seed {seed}: {ran} without limits");
         }
         for name in ["nr_periods", "nr_throttled", "throttled_usec"] {
             let counts = [&on, &off].map(|seen| seen.counter(name));
