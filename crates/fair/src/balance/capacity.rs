@@ -1,5 +1,5 @@
-//! The capacity that interrupts leave of CPUs and groups (kernel model, section 2). Without irq-time it is 1024 for each
-//! CPU.
+//! The capacity that interrupts leave of CPUs and groups (kernel model, section 2). Without irq-time
+//! it is 1024 for each CPU.
 
 use roost_engine::{CpuId, World};
 
