@@ -80,13 +80,15 @@ static __always_inline u64 now_at(const struct roost_cpu *cpu)
 }
 
 /*
- * A task waits from now on. If it is reniced, or its affinity changes, it is queued again, but its wait
- * continues.
+ * A task waits from now on, in a queue with this clock. If it is reniced, or its affinity changes, it is queued again,
+ * but its wait continues. If it has waited for too long, it goes to the front: the watch may never find it (watch.h).
  */
-static __always_inline void begin_wait(struct roost_task *task, u64 now)
+static __always_inline void begin_wait(struct task_struct *p, struct roost_task *task, u64 clock, u64 now)
 {
 	if (!task->queued_at)
 		task->queued_at = now;
+	else if (before(task->queued_at + PATIENCE_NS, now))
+		task_set_vtime(p, clock - slice_ns());
 }
 
 /*
@@ -107,7 +109,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		n->bound++;
 		keep_up(cpu, llc);
 		rebase_vtime(p, task, CPU_QUEUE | cpu_id, cpu->clock, true);
-		begin_wait(task, now_at(cpu));
+		begin_wait(p, task, cpu->clock, now_at(cpu));
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock, flags), flags);
 	}
@@ -132,7 +134,7 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 	if (!llc)
 		return;
 	rebase_vtime(p, task, id, llc->clock, true);
-	begin_wait(task, now);
+	begin_wait(p, task, llc->clock, now);
 	/*
 	 * If a task changes places with the only waiting task, that one is still counted here, because the
 	 * queue was not empty.
