@@ -154,7 +154,6 @@ impl Hasher for NumberHasher {
 pub(crate) struct Queues {
     pub local: Vec<Queue>,
     pub global: Vec<Queue>,
-    /// Nothing depends on their order.
     pub made: Made,
 }
 
