@@ -19,7 +19,8 @@
 # make book   the pages of docs/ as a site with search, target/book (builds mdbook first if it is missing: a minute)
 # make fast   roost optimised by a profile of its own runs, target/fast/release/roost: the same results, sooner. It
 #             builds twice. The Debian package has this program
-# make bench  the cost of an event and peak memory of that program, and ratios to an earlier commit, which it builds too
+# make bench  the simulator's cost of an event and peak memory, and ratios of that program to an earlier commit's, which
+#             it builds too
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
 # make reference  writes docs/reference.md from the program's tables
@@ -166,10 +167,9 @@ python: setup
 
 # The compiler arranges the program by how often each branch is taken in the runs of tools/profile.
 PROFILE = $(abspath target/fast/roost.profdata)
-GUIDED = RUSTFLAGS="-Cprofile-use=$(PROFILE)" $(CARGO)
 fast: setup
 	@tools/profile $(PROFILE)
-	$(GUIDED) build --release --locked --package roost --target-dir target/fast
+	RUSTFLAGS="-Cprofile-use=$(PROFILE)" $(CARGO) build --release --locked --package roost --target-dir target/fast
 	@echo built target/fast/release/roost
 
 deb: live fast
@@ -185,7 +185,7 @@ book: setup
 	@echo built target/book/index.html
 
 bench: fast
-	$(GUIDED) bench --locked --package roost --target-dir target/fast
+	FAST_ROOST=$(abspath target/fast/release/roost) $(CARGO) bench --locked --package roost
 
 reference: setup
 	$(CARGO) run --quiet --locked --profile checked --package roost -- man target/man
