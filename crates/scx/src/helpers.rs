@@ -261,6 +261,7 @@ fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
 
 /// A lock is never held, because one hook runs at a time. Its cache line is fetched.
 fn spin_lock(call: &mut Call, [at, ..]: [u64; 5]) -> Result<u64, Stop> {
+    call.kernel.memory.read(at, 4)?;
     call.touch(at, true);
     Ok(0)
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use roost_engine::{Control, Enqueue, Outcome, Pick, RunError, Scheduler, TaskId, World};
 use roost_machine::CpuSet;
-use roost_scx::{KernelTypes, Object, Program, Scx};
+use roost_scx::{Instruction, KernelTypes, Object, Program, Scx};
 use roost_workload::Group;
 
 const MS: u64 = 1_000_000;
@@ -142,6 +142,27 @@ fn a_wild_access_ends_the_run_with_function_and_source_line() {
     let line: usize = line.split(' ').next().unwrap().parse().unwrap();
     let source = include_str!("data/small.bpf.c").lines().nth(line - 1).unwrap();
     assert!(source.contains("0xdeadbeef000"), "{source}");
+}
+
+/// The read at the wild address becomes `bpf_spin_lock()` (helper 93) of one beyond the program's memory, and the end.
+#[test]
+fn a_lock_that_is_nowhere_ends_the_run() {
+    let mut object = Object::clone(&SMALL.object);
+    let wild = |known: &Instruction| known.imm as u32 == 0xdbee_f000;
+    let at = object.code.iter().position(wild).unwrap();
+    let beyond = 0x7000_4000_0000_u64;
+    object.code[at] = Instruction { dst: 1, imm: beyond as u32 as i32, ..object.code[at] };
+    object.code[at + 1].imm = (beyond >> 32) as i32;
+    object.code[at + 2] = Instruction { code: CALL, imm: 93, ..Instruction::default() };
+    object.code[at + 3] = Instruction { code: 0x95, ..Instruction::default() };
+    let mut program = Program::new(object, SMALL.kernel.clone()).unwrap();
+    program.set("fault", "1").unwrap();
+    let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+    let workload = roost_workload::resolve("hackbench:groups=1", Some(1000 * MS)).unwrap();
+    let scx = Scx::new(&machine, &program, 4 * MS).unwrap();
+    let error = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap_err();
+    let expected = format!("access to {beyond:#x} in small_select_cpu");
+    assert!(error.to_string().contains(&expected), "{error}");
 }
 
 #[test]
