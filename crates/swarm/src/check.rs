@@ -5,8 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use roost_engine::{Control, LATEST_NS, Outcome, RunError, Scheduler, Time};
@@ -18,21 +16,12 @@ use roost_simulate::SchedulerSpec;
 use roost_workload::{Op, Workload};
 
 use crate::case::Case;
+use crate::patience::{Events, Patience};
 use crate::promises::Promises;
 use crate::watch::{Expected, Wait, Watch, Watching};
 
-/// How long a run may take before it counts as hanging, and what to do then.
-pub struct Patience<'a> {
-    /// Time after which the run is asked to stop. It can do so between two events.
-    pub run: Duration,
-    /// Further time until the run must have stopped. If it has not, a hook does not return.
-    pub hook: Duration,
-    /// Called in that case, from another thread, because nothing else can end the run.
-    pub stuck: &'a (dyn Fn() + Sync),
-}
-
-/// The longest cases take a few seconds.
-const RUN: Duration = Duration::from_secs(120);
+/// The longest cases have some millions of events.
+const MOST_EVENTS: u64 = 200_000_000;
 
 /// No hook takes more than a few milliseconds.
 const HOOK: Duration = Duration::from_secs(20);
@@ -114,7 +103,7 @@ fn check_with<S: Scheduler>(
         );
         std::process::exit(1);
     };
-    let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
+    let patience = || Patience { events: MOST_EVENTS, hook: HOOK, stuck: &stuck };
     let control =
         || Control { background: case.background, faults: case.faults, ..Control::new(case.seed) };
     let run = || observe(machine, workload, control(), &new, expected(), patience());
@@ -145,24 +134,9 @@ pub fn observe<S: Scheduler>(
     expected: Expected,
     patience: Patience<'_>,
 ) -> Result<Option<Outcome>, String> {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (done, finished) = mpsc::channel::<()>();
-        let stop = &stop;
-        scope.spawn(move || {
-            let timeout = Err(mpsc::RecvTimeoutError::Timeout);
-            if finished.recv_timeout(patience.run) == timeout {
-                stop.store(true, Ordering::Relaxed);
-                if finished.recv_timeout(patience.hook) == timeout {
-                    (patience.stuck)();
-                }
-            }
-        });
-        let control = Control { stop, ..control };
-        let run = AssertUnwindSafe(|| run(machine, workload, control, scheduler(), expected));
-        let result = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
-        drop(done);
-        result
+    patience.while_it_lasts(|events| {
+        let run = || run(machine, workload, control, scheduler(), expected, events);
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)))
     })
 }
 
@@ -172,12 +146,18 @@ fn run<S: Scheduler>(
     control: Control<'_>,
     scheduler: S,
     expected: Expected,
+    events: &Events,
 ) -> Result<Option<Outcome>, String> {
     let watch = Watch::new(machine, workload, scheduler.tick_ns(), expected);
     let watch = Rc::new(RefCell::new(watch));
     let tracer = Box::new(Watching(Rc::clone(&watch)));
-    let control = Control { tracer: Some(tracer), ..control };
-    let result = roost_engine::run(machine, workload, scheduler, control);
+    let stop = AtomicBool::new(false);
+    let control = Control { tracer: Some(tracer), stop: &stop, ..control };
+    let result = roost_engine::run_observed(machine, workload, scheduler, control, |_| {
+        if events.one_more() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
     let mut watch = watch.borrow_mut();
     match &result {
         Ok(outcome) => watch.finish(Time(outcome.elapsed_ns))?,

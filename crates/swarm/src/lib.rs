@@ -7,6 +7,7 @@ mod beside;
 mod case;
 mod check;
 mod generate;
+mod patience;
 mod promises;
 mod queues;
 mod random;
@@ -16,7 +17,8 @@ pub mod watch;
 
 pub use beside::Beside;
 pub use case::{Case, Phase, Task};
-pub use check::{Patience, accounts, check, observe};
+pub use check::{accounts, check, observe};
+pub use patience::Patience;
 pub use promises::Promises;
 pub use shape::Shape;
 pub use shrink::smallest;

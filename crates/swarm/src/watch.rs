@@ -63,7 +63,9 @@ pub struct Watch {
     allowed_changes: BTreeSet<String>,
     tick_ns: u64,
     now: Time,
+    /// Tasks that have not exited.
     tasks: BTreeMap<u32, Seen>,
+    exited: BTreeSet<u32>,
     /// Whether a task of the workload has run.
     begun: bool,
     current: Vec<Option<u32>>,
@@ -88,6 +90,7 @@ impl Watch {
             tick_ns,
             now: Time(0),
             tasks: BTreeMap::new(),
+            exited: BTreeSet::new(),
             begun: false,
             current: vec![None; cpus],
             idle_since: vec![Time(0); cpus],
@@ -118,8 +121,7 @@ impl Watch {
     /// # Errors
     /// The task, in one line.
     pub fn nobody_is_runnable(&self) -> Result<(), String> {
-        let rests = |at| matches!(at, Where::Asleep | Where::Exited);
-        match self.tasks.values().find(|seen| !rests(seen.at)) {
+        match self.tasks.values().find(|seen| seen.at != Where::Asleep) {
             Some(Seen { name, at, .. }) => Err(format!(
                 "at {} ns: nothing is left to happen, but {name} is {at:?}",
                 self.now.0
@@ -147,8 +149,14 @@ impl Watch {
         self.now = now;
     }
 
+    /// Where a task is. `None`: it has not been seen yet.
+    fn place(&self, task: TraceTask<'_>) -> Option<Where> {
+        let exited = || self.exited.contains(&task.pid).then_some(Where::Exited);
+        self.tasks.get(&task.pid).map(|seen| seen.at).or_else(exited)
+    }
+
     fn left(&mut self, cpu: CpuId, task: TraceTask<'_>, left: LeftAs) {
-        let was = self.tasks.get(&task.pid).map(|seen| seen.at);
+        let was = self.place(task);
         let at = match (was, left) {
             (Some(Where::Moving(on)), _) if on == cpu => Where::Waiting { since: self.now },
             (_, LeftAs::Preempted) => Where::Waiting { since: self.now },
@@ -167,6 +175,11 @@ impl Watch {
     }
 
     fn set(&mut self, task: TraceTask<'_>, at: Where) {
+        if at == Where::Exited {
+            self.tasks.remove(&task.pid);
+            self.exited.insert(task.pid);
+            return;
+        }
         let name = || task.name().to_owned();
         let seen = self.tasks.entry(task.pid).or_insert_with(|| Seen {
             name: name(),
@@ -180,7 +193,7 @@ impl Watch {
     }
 
     fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
-        let was = self.tasks.get(&task.pid).map(|seen| seen.at);
+        let was = self.place(task);
         // The first task of the workload, main, exists from the start.
         let first = !task.is_kernel_thread() && !std::mem::replace(&mut self.begun, true);
         if !first && !matches!(was, Some(Where::Waiting { .. })) {
@@ -206,7 +219,7 @@ impl Watch {
         if waited <= wait.always_ns {
             return;
         }
-        let alive = self.tasks.values().filter(|seen| seen.at != Where::Exited).count() as u64;
+        let alive = self.tasks.len() as u64;
         if waited > wait.always_ns + wait.each_task_ns * alive {
             self.fail(&format!("{name} waits for {waited} ns, beside {alive} tasks"));
         }
@@ -270,7 +283,7 @@ impl Tracer for Watching {
     fn wakeup(&mut self, now: Time, _: CpuId, task: TraceTask<'_>, target: CpuId) {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
-        let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
+        let was = watch.place(task);
         let moves = watch.allowed_changes.contains(task.name());
         let at = match was {
             Some(Where::Running(cpu)) if moves => Where::Moving(cpu),
@@ -294,7 +307,7 @@ impl Tracer for Watching {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
         // A sleeping task with a delayed dequeue may be moved too, although it waits for nothing.
-        let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
+        let was = watch.place(task);
         if was != Some(Where::Asleep) {
             watch.queues(|queues| queues.waits(now, to, task.pid, task.name()));
         }

@@ -97,6 +97,9 @@ impl Scheduler for Fifo {
     }
 }
 
+/// More events than these runs have.
+const EVENTS: u64 = 100_000;
+
 /// Two tasks that run and sleep on any CPU, and one that is bound to a CPU.
 const PINNED: &str = r#"{"tasks": {
     "pinned": {"cpus": [2], "loop": -1, "run": 300, "sleep": 500},
@@ -124,9 +127,8 @@ fn found_beside(text: &str, fault: Fault, expected: Expected) -> Result<(), Stri
     let workload = rtapp::parse(text, "planted").unwrap();
     let workload = Workload { duration_ns: Some(100_000_000), ..workload };
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
-    let patience = if fault == Fault::Hangs { 1 } else { 60 };
     let patience = Patience {
-        run: Duration::from_secs(patience),
+        events: EVENTS,
         hook: Duration::from_millis(100),
         stuck: &|| FOUND.store(true, Ordering::Relaxed),
     };
@@ -137,10 +139,21 @@ fn found(fault: Fault) -> Result<(), String> {
     found_with(PINNED, fault)
 }
 
+/// The hook returns only when it is found.
 #[test]
 fn a_hook_that_does_not_return_is_found() {
-    let stopped = found(Fault::Hangs).unwrap_err();
-    assert!(FOUND.load(Ordering::Relaxed), "{stopped}");
+    let lost = found(Fault::Hangs);
+    assert!(FOUND.load(Ordering::Relaxed), "{lost:?}");
+}
+
+/// A hundred seconds of two tasks have more than these events.
+#[test]
+fn a_run_of_too_many_events_is_stopped() {
+    let text = r#"{"tasks": {"a": {"instance": 2, "loop": -1, "run": 300, "sleep": 100}}}"#;
+    let workload = rtapp::parse(text, "long").unwrap();
+    let workload = Workload { duration_ns: Some(100_000_000_000), ..workload };
+    let stopped = ends(&workload, Fault::None).unwrap_err();
+    assert!(stopped.contains("interrupted"), "{stopped}");
 }
 
 /// If two tasks wait for each other, that is the workload's own deadlock. A lost task is not.
@@ -162,8 +175,7 @@ fn a_deadlock_is_told_from_a_lost_task() {
 fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
     let machine = Arc::new(roost_machine::resolve("core:2 pu:1").unwrap());
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
-    let patience =
-        Patience { run: Duration::from_secs(60), hook: Duration::from_secs(60), stuck: &|| () };
+    let patience = Patience { events: EVENTS, hook: Duration::from_secs(60), stuck: &|| () };
     let expected = Expected::default();
     observe(&machine, workload, Control::new(1), scheduler, expected, patience).map(|_| ())
 }
