@@ -44,6 +44,10 @@ const CACHE_NICE_TRIES: u64 = 1;
 /// half-life of 32 ms this is 32 log2(1 / (1 - 100/117)) = 89 ms.
 const OVERLOADED_AFTER_NS: u64 = 89 * NS_PER_MS;
 
+/// How long it takes until the runnable average of a CPU that gets two tasks exceeds `imbalance_pct` (117) of 100. With a
+/// half-life of 32 ms this is 32 log2(1 / (1 - 117/200)) = 41 ms.
+const TWO_OVERLOAD_AFTER_NS: u64 = 41 * NS_PER_MS;
+
 /// Weight of a task with nice 0.
 const NICE_0: u64 = 1024;
 
@@ -246,6 +250,11 @@ fn claim(template: &Template, bounded: bool) -> Claim {
 /// next to an idle CPU counts as balanced until its utilisation makes it overloaded ([`OVERLOADED_AFTER_NS`]). In 3.9 a
 /// core with several CPUs counts as little more than one CPU, so nothing is promised there.
 ///
+/// From 5.5 on, a CPU with two tasks is passed over for one with a single task, as long as only the other's utilisation
+/// makes it fully busy (10.2, 10.3). It counts as overloaded once its own runnable average is high enough
+/// ([`TWO_OVERLOAD_AFTER_NS`]). A core with several CPUs and one task more than these counts as overloaded no later than
+/// its utilisation makes it so.
+///
 /// Nothing is promised if some tasks may not use all CPUs, because a pass may stop at tasks that cannot move. From 6.5
 /// on, nothing is promised if cores have several CPUs: among cores with two or more tasks (`group_smt_balance`), a pass
 /// takes the first core, not the one with most tasks, until utilisation makes one of them overloaded.
@@ -264,14 +273,16 @@ fn longest_idle_ns(
     }
     let of_llc = |llc: &Llc| {
         let cores_count = !((4, 0)..(6, 5)).contains(&version);
-        if cores_count && llc.cpus.iter().any(|cpu| machine.siblings(cpu).len() > 1) {
+        let smt = llc.cpus.iter().any(|cpu| machine.siblings(cpu).len() > 1);
+        if cores_count && smt {
             return None;
         }
         let interval_ms = if version < (4, 0) { 4 } else { 2 * llc.cpus.len() as u64 };
         let interval_ns = (interval_ms * NS_PER_MS).next_multiple_of(tick_ns);
         let (may_fail, overloaded_after_ns) = match version < (5, 5) {
             true => (CACHE_NICE_TRIES + 3, OVERLOADED_AFTER_NS),
-            false => (CACHE_NICE_TRIES + 1, 0),
+            false if smt => (CACHE_NICE_TRIES + 1, OVERLOADED_AFTER_NS),
+            false => (CACHE_NICE_TRIES + 1, TWO_OVERLOAD_AFTER_NS),
         };
         Some(overloaded_after_ns + (may_fail + 1) * interval_ns + 2 * tick_ns)
     };

@@ -102,6 +102,13 @@ fn any_run_ends_balances_and_can_be_repeated() {
     }
 }
 
+/// In this case a CPU with two tasks is passed over for a while, because the one task of another CPU makes that fully
+/// busy.
+#[test]
+fn two_tasks_on_a_cpu_wait_until_they_overload_it() {
+    assert_eq!(roost_swarm::check(&Case::of(47583)), Ok(()));
+}
+
 /// The same for benchmarks, which are cut off in the middle.
 #[test]
 fn any_benchmark_balances() {
