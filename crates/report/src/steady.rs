@@ -12,17 +12,18 @@ pub fn unsteady(runs: &[&Outcome]) -> Vec<String> {
     (0..metrics).filter_map(|index| sentence(runs, index)).collect()
 }
 
+/// The mean of the runs' drifts in percent, if each run drifts by 3% or more in the same direction. `None` if a drift is
+/// not known.
+pub fn unsteady_pct(drifts: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let drifts = drifts.collect::<Option<Vec<f64>>>()?;
+    let same = |sign: f64| drifts.iter().all(|drift| sign * drift >= MATERIAL);
+    let unsteady = !drifts.is_empty() && (same(1.0) || same(-1.0));
+    unsteady.then(|| 100.0 * drifts.iter().sum::<f64>() / drifts.len() as f64)
+}
+
 fn sentence(runs: &[&Outcome], index: usize) -> Option<String> {
     let drift = |run: &&Outcome| run.metrics.get(index)?.drift;
-    let drifts = runs.iter().map(drift).collect::<Option<Vec<f64>>>()?;
-    let (least, most) =
-        drifts.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), drift| {
-            (drift.min(least), drift.max(most))
-        });
-    if least < MATERIAL && most > -MATERIAL {
-        return None;
-    }
-    let mean = 100.0 * drifts.iter().sum::<f64>() / drifts.len() as f64;
+    let mean = unsteady_pct(runs.iter().map(drift))?;
     let name = &runs.first()?.metrics.get(index)?.name;
     Some(format!(
         "{name} is not steady: in the second half of the measurement it differs by {mean:+.0}%; a longer \

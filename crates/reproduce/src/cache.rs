@@ -14,10 +14,21 @@ use crate::error::ReproduceError;
 /// The part of a run's outcome that rows can use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Left {
-    /// Metrics by name.
-    pub metrics: Vec<(String, Option<f64>)>,
+    /// Metrics.
+    pub metrics: Vec<LeftMetric>,
     /// Counters by name.
     pub counters: Vec<(String, f64)>,
+}
+
+/// A metric of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftMetric {
+    /// Its name.
+    pub name: String,
+    /// Its value. `None`: nothing was measured.
+    pub value: Option<f64>,
+    /// Relative increase from the first to the second half of the measured part. `None`: the halves say nothing.
+    pub drift: Option<f64>,
 }
 
 /// The folder with cached runs.

@@ -231,7 +231,7 @@ fn rows(rows: &[&RowResult]) -> String {
             "| {} | {} | {} | {} | {} | ",
             row.id,
             published(row),
-            row.published_change_pct.and(change).map_or_else(dash, percent),
+            row.published_change_pct.and(change).map_or_else(dash, percent) + mark(row),
             ours.and_then(|ours| ours.change_95_pct).map_or_else(dash, |[low, high]| format!(
                 "{} to {}",
                 percent(low),
@@ -247,7 +247,33 @@ fn rows(rows: &[&RowResult]) -> String {
         }
         let _ = writeln!(out, "{} | {} |", row.verdict.word(), status(row.status));
     }
-    out
+    out + &unsteady(rows)
+}
+
+/// The mark of a value that is not steady.
+fn mark(row: &RowResult) -> &'static str {
+    if drifts(row).is_some() { " \\*" } else { "" }
+}
+
+/// What is not steady in a row: `+5% without the change, -4% with it`.
+fn drifts(row: &RowResult) -> Option<String> {
+    let ours = row.simulated.as_ref()?;
+    let without = ours.base_drift_pct.map(|drift| format!("{drift:+.0}% without the change"));
+    let with = ours.patched_drift_pct.map(|drift| format!("{drift:+.0}% with it"));
+    let drifts: Vec<String> = without.into_iter().chain(with).collect();
+    (!drifts.is_empty()).then(|| drifts.join(", "))
+}
+
+/// The marked rows, and how much their halves differ.
+fn unsteady(rows: &[&RowResult]) -> String {
+    let marked = rows.iter().filter_map(|row| Some(format!("- {}: {}\n", row.id, drifts(row)?)));
+    let marked: String = marked.collect();
+    if marked.is_empty() {
+        return marked;
+    }
+    format!(
+        "\n\\* not steady; the second half of the measurement differs from the first by\n\n{marked}"
+    )
 }
 
 fn seeds(seeds: u64) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use roost_report::{Interval, SearchCounts, Summary, change_pct};
+use roost_report::{Interval, SearchCounts, Summary, change_pct, unsteady_pct};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Left;
@@ -99,6 +99,14 @@ pub struct Simulated {
     pub change_pct: Option<f64>,
     /// The interval that contains this mean with 95% confidence. `None` for a single seed.
     pub change_95_pct: Option<[f64; 2]>,
+    /// How much the value before the change differs in the second half of the measurement from the first, in percent.
+    /// `None` if it is steady (not each seed differs by 3% or more in the same direction), or if halves say nothing
+    /// about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_drift_pct: Option<f64>,
+    /// The same of the value with the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patched_drift_pct: Option<f64>,
 }
 
 impl RowResult {
@@ -290,8 +298,24 @@ fn simulate(
         Statistic::Mean => (changes.map(|c| c.mean), changes.and_then(|c| c.confidence)),
         _ => (base.zip(patched).and_then(|(base, new)| change_pct(better, base, new)), None),
     };
-    let change_95_pct = interval.map(|Interval { low, high }| [low, high]);
-    Ok(Some(Simulated { base, base_deviation_pct, patched, change_pct, change_95_pct }))
+    let [base_drift_pct, patched_drift_pct] = [&runs.before, &runs.after]
+        .map(|indices| unsteady_pct(indices.iter().map(|&i| drift(row, measured[i].as_ref()?))));
+    Ok(Some(Simulated {
+        base,
+        base_deviation_pct,
+        patched,
+        change_pct,
+        change_95_pct: interval.map(|Interval { low, high }| [low, high]),
+        base_drift_pct,
+        patched_drift_pct,
+    }))
+}
+
+/// How much the metric that `row` reads increases from the first to the second half of a run.
+fn drift(row: &Row, left: &Left) -> Option<f64> {
+    let Reading::Metric(name) = &row.reading else { return None };
+    let drift = left.metrics.iter().find(|metric| metric.name == *name)?.drift?;
+    Some(if row.inverse { 1.0 / (1.0 + drift) - 1.0 } else { drift })
 }
 
 /// Standard deviation in percent of the mean. `None` for a single value.
@@ -319,14 +343,15 @@ fn value(study: &Study, row: &Row, left: &Left) -> Result<Option<f64>, Reproduce
         study: study.name.clone(),
         row: row.published.id.clone(),
         problem: {
-            let metrics: Vec<&str> = left.metrics.iter().map(|(name, _)| name.as_str()).collect();
+            let metrics: Vec<&str> =
+                left.metrics.iter().map(|metric| metric.name.as_str()).collect();
             format!("its runs have no {what}; metrics: {}", metrics.join(", "))
         },
     };
     let value = match &row.reading {
         Reading::Metric(name) => {
-            let found = left.metrics.iter().find(|(known, _)| known == name);
-            found.ok_or_else(|| missing(&format!("metric '{name}'")))?.1
+            let found = left.metrics.iter().find(|metric| metric.name == *name);
+            found.ok_or_else(|| missing(&format!("metric '{name}'")))?.value
         }
         Reading::Counter(name) => {
             Some(counter(name).ok_or_else(|| missing(&format!("counter '{name}'")))?)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use roost_simulate::{Control, Outcome, RunError, in_parallel};
 
-use crate::cache::{Cache, Left};
+use crate::cache::{Cache, Left, LeftMetric};
 use crate::error::ReproduceError;
 use crate::plan::{Plan, PlannedRun};
 
@@ -91,6 +91,9 @@ fn one(run: &PlannedRun, watch: &Watch<'_>) -> Result<Option<(Left, f64)>, Repro
 }
 
 fn left(outcome: Outcome) -> Left {
-    let metric = |metric: roost_engine::MetricValue| (metric.name, metric.value);
+    let metric = |metric: roost_engine::MetricValue| {
+        let roost_engine::MetricValue { name, value, drift, .. } = metric;
+        LeftMetric { name, value, drift }
+    };
     Left { metrics: outcome.metrics.into_iter().map(metric).collect(), counters: outcome.counters }
 }

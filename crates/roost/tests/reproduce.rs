@@ -71,6 +71,23 @@ fn the_page_follows_from_results_json() {
     assert_eq!(roost_reproduce::page(&results), page, "results.md was changed");
 }
 
+/// A run whose halves differ may be too short, so the page says so.
+#[test]
+fn rows_that_are_not_steady_are_marked() {
+    let text = fs::read_to_string(repository().join("docs/results.json")).unwrap();
+    let mut results = roost_reproduce::Results::parse(&text).unwrap();
+    let rows = &mut results.studies.get_mut("coremark").unwrap().rows;
+    let ours = rows[1].simulated.as_mut().unwrap();
+    (ours.base_drift_pct, ours.patched_drift_pct) = (Some(8.4), Some(-3.2));
+    let id = rows[1].id.clone();
+    let page = roost_reproduce::page(&results);
+    let marked = page.lines().find(|line| line.starts_with(&format!("| {id} "))).unwrap();
+    assert!(marked.contains(" \\* | "), "{marked}");
+    let told = format!("- {id}: +8% without the change, -3% with it");
+    assert!(page.contains(&told), "{page}");
+    assert!(results.json().contains("\"base_drift_pct\": 8.4"));
+}
+
 /// The score's count, made anew from the rows.
 #[test]
 fn rows_where_nothing_acted_are_told() {
