@@ -167,17 +167,18 @@ impl World {
     /// completed: the stopper is requested, or the task is in transit.
     fn audit_changes(&self) {
         for change in &self.changes {
-            let (task, by) = (&self.tasks[change.task.index()], &self.tasks[change.by.index()]);
+            let task = &self.tasks[change.task.index()];
+            let by = change.by.map_or(State::Blocked, |by| self.tasks[by.index()].state);
             let comes = match change.waits {
                 Waits::Stopper(cpu) => self.cpus[cpu].pending_work & Work::Relocate as u8 != 0,
                 Waits::Arrival(_) => task.state == State::Arriving,
             };
             assert!(
-                comes && by.state == State::Blocked && task.state != State::Dead,
+                comes && by == State::Blocked && task.state != State::Dead,
                 "{change:?} at {:?}: {:?}, changed by a task that is {:?}",
                 self.now,
                 task.state,
-                by.state
+                by
             );
         }
     }

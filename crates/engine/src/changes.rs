@@ -35,8 +35,8 @@ pub(crate) enum New {
 pub(crate) struct Change {
     /// The task that is changed.
     pub task: TaskId,
-    /// The task that sleeps until the change is complete.
-    pub by: TaskId,
+    /// The task that sleeps until the change is complete. `None`: the CPU goes offline (`hotplug.rs`).
+    pub by: Option<TaskId>,
     pub waits: Waits,
 }
 
@@ -53,7 +53,11 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The task of `cpu` changes its own affinity.
     pub(crate) fn set_affinity(&mut self, cpu: CpuId, id: TaskId, set: u32) -> Step {
         let template = self.world.tasks[id.index()].template;
-        self.world.allow(id, &self.affinities[template as usize].later[set as usize]);
+        let allowed = &self.affinities[template as usize].later[set as usize];
+        if !self.world.any_active(allowed) {
+            return Step::Done;
+        }
+        self.world.allow(id, allowed);
         if self.world.may_run(id, cpu) {
             self.scheduler.allowed_changed(&mut self.world, id, cpu);
             return Step::Done;
@@ -100,7 +104,7 @@ impl<S: Scheduler> Engine<'_, S> {
         for other in others {
             self.change(cpu, other, id, new);
         }
-        let waits = self.world.changes.iter().any(|change| change.by == id);
+        let waits = self.world.changes.iter().any(|change| change.by == Some(id));
         if waits { Step::Blocked } else { Step::Done }
     }
 
@@ -111,9 +115,10 @@ impl<S: Scheduler> Engine<'_, S> {
             (State::Dead, _) => {}
             (State::Arriving, _) => {
                 let waits = Waits::Arrival(new.clone());
-                self.world.changes.push(Change { task: id, by, waits });
+                self.world.changes.push(Change { task: id, by: Some(by), waits });
             }
-            (_, New::Allowed(allowed)) if task.allowed == *allowed => {}
+            (_, New::Allowed(allowed))
+                if task.allowed == *allowed || !self.world.any_active(allowed) => {}
             (_, New::Allowed(allowed)) => self.change_affinity(from, id, by, allowed),
             (_, New::Group(group)) => self.regroup(from, id, *group),
         }
@@ -151,7 +156,11 @@ impl<S: Scheduler> Engine<'_, S> {
         match state {
             State::Queued => self.relocate(cpu, id, from),
             State::Running => {
-                self.world.changes.push(Change { task: id, by, waits: Waits::Stopper(cpu) });
+                self.world.changes.push(Change {
+                    task: id,
+                    by: Some(by),
+                    waits: Waits::Stopper(cpu),
+                });
                 self.world.kick(from, cpu, Work::Relocate);
             }
             State::Blocked | State::Arriving | State::Dead => {}
@@ -161,7 +170,7 @@ impl<S: Scheduler> Engine<'_, S> {
     /// CPU `by` moves a task that waits on `from`, where it may not run (`move_queued_task()`).
     fn relocate(&mut self, from: CpuId, id: TaskId, by: CpuId) {
         self.scheduler.dequeue_waiting(&mut self.world, from, id, by);
-        let to = self.world.any_allowed(id);
+        let to = self.destination(by, id);
         self.world.set_task_cpu(id, to);
         self.world.mark_queued(to);
         self.scheduler.enqueue(&mut self.world, to, id, Enqueue::Relocated, by);
@@ -173,7 +182,7 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The current task of `cpu` may no longer run there: sends it to another CPU.
     fn send_away(&mut self, cpu: CpuId, id: TaskId) {
         self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::NotAllowed);
-        let target = self.world.any_allowed(id);
+        let target = self.destination(cpu, id);
         self.deliver(id, target, cpu, Enqueue::Relocated);
         self.world.cpus[cpu].need_resched = true;
     }
@@ -187,7 +196,8 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
         let due = |change: &Change| matches!(change.waits, Waits::Stopper(on) if on == cpu);
         for Change { task: id, by, .. } in self.world.take_changes(due) {
-            if self.world.task_cpu(id) == cpu && !self.world.may_run(id, cpu) {
+            let stays = self.world.may_run(id, cpu) && self.world.is_active(cpu);
+            if self.world.task_cpu(id) == cpu && !stays {
                 match self.world.tasks[id.index()].state {
                     State::Running => self.send_away(cpu, id),
                     State::Queued => self.relocate(cpu, id, cpu),
@@ -205,7 +215,7 @@ impl<S: Scheduler> Engine<'_, S> {
     pub(crate) fn change_on_arrival(&mut self, cpu: CpuId, id: TaskId) {
         let due = |change: &Change| change.task == id && matches!(change.waits, Waits::Arrival(_));
         for Change { by, waits, .. } in self.world.take_changes(due) {
-            if let Waits::Arrival(new) = waits {
+            if let (Waits::Arrival(new), Some(by)) = (waits, by) {
                 self.change(cpu, id, by, &new);
             }
             self.complete(cpu, by);
@@ -223,8 +233,9 @@ impl<S: Scheduler> Engine<'_, S> {
     }
 
     /// A change that `by` made is complete: wakes `by` if it waits for no other one.
-    fn complete(&mut self, cpu: CpuId, by: TaskId) {
-        if !self.world.changes.iter().any(|change| change.by == by) {
+    fn complete(&mut self, cpu: CpuId, by: Option<TaskId>) {
+        let Some(by) = by else { return };
+        if !self.world.changes.iter().any(|change| change.by == Some(by)) {
             let waker = self.world.current(cpu);
             self.wake(by, Wake { cpu, waker, sync: false, interrupt: true }, 0);
         }
@@ -233,17 +244,17 @@ impl<S: Scheduler> Engine<'_, S> {
 
 impl World {
     /// Sets the CPUs a task may run on.
-    fn allow(&mut self, id: TaskId, allowed: &CpuSet) {
+    pub(crate) fn allow(&mut self, id: TaskId, allowed: &CpuSet) {
         let task = &mut self.tasks[id.index()];
         task.allowed.copy_from(allowed);
         task.nr_allowed = allowed.len();
     }
 
-    /// A random CPU the task may run on: the kernel's `cpumask_any_and_distribute`.
+    /// A random active CPU the task may run on: the kernel's `cpumask_any_and_distribute`.
     pub fn any_allowed(&mut self, id: TaskId) -> CpuId {
         let bound = self.nr_cpus() as u64;
         let start = self.random_below(bound) as usize;
-        self.allowed(id).iter_wrap(start).next().unwrap_or(0)
+        self.allowed(id).iter_wrap(start).find(|&cpu| self.is_active(cpu)).unwrap_or(0)
     }
 
     /// Whether the stopper of `cpu` is going to move the task away.

@@ -28,6 +28,7 @@ mod counters;
 mod cpu;
 mod events;
 mod facts;
+mod hotplug;
 mod interpret;
 mod memory;
 mod mutex;

@@ -784,6 +784,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         self.prepare(id);
         self.world.charge_settled(cpu, cost);
+        if !self.world.is_active(cpu) {
+            self.world.push_away(cpu, cpu, id);
+        }
         if copying_ns > 0 {
             self.world.resume_copying(cpu, copying_ns);
         }

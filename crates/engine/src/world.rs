@@ -46,6 +46,8 @@ pub struct World {
     pub(crate) events: EventQueue,
     /// CPUs without a current task, a queued task or a pending wakeup.
     pub(crate) idle: CpuSet,
+    /// CPUs that are going offline, or are offline.
+    pub(crate) inactive: CpuSet,
     /// CPUs chosen by wakeups whose searches still go on. Each stops looking idle at its time.
     /// Ordered by time.
     pub(crate) claims: Vec<(Time, CpuId)>,
@@ -526,6 +528,7 @@ impl World {
             end_reason: None,
             events: EventQueue::new(nr_cpus),
             idle: CpuSet::full(nr_cpus),
+            inactive: CpuSet::new(nr_cpus),
             claims: Vec::new(),
             stale: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -671,8 +674,16 @@ impl World {
         match event {
             Event::RunEnd(cpu) | Event::Tick(cpu) => cpu,
             Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => cpu,
-            Event::Timer(task) => self.task_cpu(task),
+            Event::Timer(task) => self.timer_cpu(task),
         }
+    }
+
+    /// The CPU on which the timer of a task expires.
+    #[inline]
+    fn timer_cpu(&self, task: TaskId) -> CpuId {
+        let cpu = self.task_cpu(task);
+        // A CPU that serves timers serves all that are due.
+        if self.is_active(cpu) || self.cpus[cpu].serving { cpu } else { self.first_active() }
     }
 
     /// [`World::defer`] on a CPU that searches for a task or serves timers.

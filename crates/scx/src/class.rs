@@ -549,7 +549,8 @@ impl Scx {
         self.kernel.tasks.set_state(&mut self.kernel.memory, task, woken);
         let previous = world.task_cpu(task);
         if world.nr_allowed(task) == 1 {
-            return world.allowed(task).first().unwrap_or(previous);
+            let only = world.allowed(task).first().unwrap_or(previous);
+            return self.where_it_may_be(world, task, only, wake.cpu);
         }
         let flags = flags | if wake.sync { WAKE_SYNC } else { 0 };
         let chosen = if self.has(Hook::SelectCpu) {
@@ -561,7 +562,24 @@ impl Scx {
         } else {
             self.select_by_default(world, task, wake.cpu, flags).unwrap_or(previous)
         };
-        if world.may_run(task, chosen) { chosen } else { fallback(world, task, previous) }
+        self.where_it_may_be(world, task, chosen, wake.cpu)
+    }
+
+    /// The chosen CPU, or another one if the task may not run there (`select_task_rq()`, `select_fallback_rq()`).
+    fn where_it_may_be(
+        &mut self,
+        world: &mut World,
+        task: TaskId,
+        chosen: CpuId,
+        by: CpuId,
+    ) -> CpuId {
+        if world.may_run(task, chosen) && world.is_active(chosen) {
+            return chosen;
+        }
+        if world.free_from_inactive(task) {
+            self.tell_allowed(world, On::at(by), task);
+        }
+        fallback(world, task, world.task_cpu(task))
     }
 
     /// The CPU that `select_cpu` returned, if it is valid.
@@ -682,6 +700,54 @@ impl Scx {
         }
     }
 
+    /// A CPU begins to go offline: the scheduler is not asked for it any more (`sched_cpu_deactivate()`).
+    pub(crate) fn leave(&mut self, world: &mut World, by: CpuId, cpu: CpuId) {
+        self.offline.insert(cpu);
+        self.kernel.set_pushing(cpu, true);
+        world.set_active(by, cpu, false);
+    }
+
+    /// A CPU that began to go offline is offline, after a grace period of RCU (`scx_rq_deactivate()`).
+    pub(crate) fn left(&mut self, world: &mut World, by: CpuId, cpu: CpuId) {
+        self.call_by_name(world, by, "cpu_offline", cpu);
+        self.kernel.timers.leave(cpu, by);
+        self.arm(world, by);
+    }
+
+    /// A CPU is back (`sched_cpu_activate()`).
+    pub(crate) fn come_back(&mut self, world: &mut World, by: CpuId, cpu: CpuId) {
+        self.kernel.set_pushing(cpu, false);
+        world.set_active(by, cpu, true);
+        self.offline.remove(cpu);
+        self.call_by_name(world, cpu, "cpu_online", cpu);
+        if world.current(cpu).is_none() {
+            self.update_idle(world, cpu, true, true);
+        }
+        world.resched(by, cpu);
+    }
+
+    /// Calls a hook that only hotplug has.
+    fn call_by_name(&mut self, world: &mut World, on: CpuId, hook: &str, cpu: CpuId) {
+        if let Some(entry) = self.kernel.object.operations.hook(hook)
+            && self.kernel.ended.is_none()
+        {
+            let context = self.write_context(&[cpu as u64]);
+            self.execute(world, On::at(on), entry, context);
+        }
+    }
+
+    /// A task leaves the class and comes back at once (`__sched_setscheduler()`). CPU `by` does this.
+    pub(crate) fn change_class(&mut self, world: &mut World, by: CpuId, task: TaskId) {
+        let on = On { cpu: by, home: world.task_cpu(task), balancing: false };
+        let address = self.address(task);
+        self.change(world, on, task, |scx, world| {
+            scx.call(world, on, Hook::Disable, &[address]);
+            scx.call(world, on, Hook::Enable, &[address]);
+            scx.tell_weight(world, by, task);
+            scx.tell_allowed(world, on, task);
+        });
+    }
+
     /// Takes a runnable task from whoever holds it, because a property of it changes (`dequeue_task_scx()`).
     fn take_off(&mut self, world: &mut World, on: On, task: TaskId, runs: bool) {
         let address = self.address(task);
@@ -733,7 +799,9 @@ fn fallback(world: &World, task: TaskId, previous: CpuId) -> CpuId {
     let machine = world.machine();
     let node = &machine.nodes[machine.cpus[previous].node as usize].cpus;
     let allowed = world.allowed(task);
-    node.iter().find(|&cpu| allowed.contains(cpu)).or(allowed.first()).unwrap_or(previous)
+    let near = node.iter().find(|&cpu| allowed.contains(cpu) && world.is_active(cpu));
+    let far = || allowed.iter().find(|&cpu| world.is_active(cpu));
+    near.or_else(far).unwrap_or(previous)
 }
 
 /// The CPUs of a call.

@@ -93,6 +93,27 @@ impl UserMaps<'_> {
         }
     }
 
+    /// A CPU begins to go offline: tasks leave it. At least one CPU must stay.
+    pub fn leave(&mut self, world: &mut World, cpu: CpuId) {
+        self.scx.leave(world, self.cpu, cpu);
+    }
+
+    /// A CPU that began to go offline is offline.
+    pub fn left(&mut self, world: &mut World, cpu: CpuId) {
+        self.scx.left(world, self.cpu, cpu);
+    }
+
+    /// A CPU that was offline is back.
+    pub fn come_back(&mut self, world: &mut World, cpu: CpuId) {
+        self.scx.come_back(world, self.cpu, cpu);
+    }
+
+    /// A task leaves sched_ext for another scheduling class, and comes back at once. It must be one that can be changed
+    /// ([`World::may_be_changed`]).
+    pub fn change_class(&mut self, world: &mut World, task: TaskId) {
+        self.scx.change_class(world, self.cpu, task);
+    }
+
     /// The address of a task's `struct task_struct`.
     pub fn task_struct(&self, task: TaskId) -> u64 {
         self.kernel().tasks.get(task).address

@@ -84,6 +84,7 @@ impl Call<'_> {
             let reason = format!("SCX_DSQ_LOCAL[_ON] target CPU {cpu} not allowed for {named}");
             return self.kernel.end(reason);
         }
+        let dsq = self.online_queue(task, dsq);
         let by_time = flags & ENQUEUE_BY_TIME != 0;
         if by_time && !matches!(dsq, Dsq::Made(_)) {
             return self.kernel.end("cannot use vtime ordering for built-in DSQs");
@@ -105,6 +106,18 @@ impl Call<'_> {
         self.lock_queue(dsq);
         if let Dsq::Local(cpu) = dsq {
             self.tell(task, cpu, flags);
+        }
+    }
+
+    /// A task that comes from another CPU does not go to the local queue of a CPU that is offline, but to a global queue
+    /// (`dispatch_to_local_dsq()`).
+    fn online_queue(&self, task: TaskId, dsq: Dsq) -> Dsq {
+        let from = self.world.task_cpu(task);
+        match dsq {
+            Dsq::Local(cpu) if cpu != from && !self.world.is_active(cpu) => {
+                Dsq::Global(self.kernel.machine.cpus[from].node as usize)
+            }
+            _ => dsq,
         }
     }
 

@@ -146,6 +146,8 @@ pub(crate) struct PerCpus {
     pub runqueues: PerCpu,
     /// Offset of `curr` in `struct rq`.
     current: u64,
+    /// Offset of `balance_callback` in `struct rq`.
+    balance_callback: u64,
     /// Offsets of the clocks `clock_task` and `clock_pelt` in `struct rq`.
     clocks: [u64; 2],
     /// `sd_llc_id`: the CPU's LLC.
@@ -169,6 +171,7 @@ impl PerCpus {
         Ok(Self {
             runqueues,
             current: kernel.offset("rq", "curr")?,
+            balance_callback: kernel.offset("rq", "balance_callback")?,
             clocks: [kernel.offset("rq", "clock_task")?, kernel.offset("rq", "clock_pelt")?],
             llc,
             preempt_count: PerCpu::new(memory, 4, nr_cpus)?,
@@ -317,6 +320,13 @@ impl Kernel {
         let at = self.per_cpu.runqueues.of(cpu as u64) + self.per_cpu.current;
         // The struct is in memory, so this cannot fail.
         let _ = self.memory.write(at, 8, address);
+    }
+
+    /// Whether a CPU pushes its tasks away (`balance_push_set()`).
+    pub(crate) fn set_pushing(&mut self, cpu: CpuId, pushes: bool) {
+        let at = self.per_cpu.runqueues.of(cpu as u64) + self.per_cpu.balance_callback;
+        // The struct is in memory, so this cannot fail.
+        let _ = self.memory.write(at, 8, pushes.into());
     }
 
     /// Sets the clocks of a CPU's run queue (`update_rq_clock()`). No time is taken out of them.

@@ -53,6 +53,12 @@ impl Timers {
         of_cpu.filter(|&(_, on)| on == cpu).map(|(at, _)| at).min()
     }
 
+    /// A CPU goes offline: its timers move to another one.
+    pub(crate) fn leave(&mut self, cpu: CpuId, to: CpuId) {
+        let dues = self.0.values_mut().filter_map(|timer| timer.due.as_mut());
+        dues.filter(|(_, on)| *on == cpu).for_each(|(_, on)| *on = to);
+    }
+
     /// Removes and returns the first expired timer of a CPU.
     pub(crate) fn take_expired(&mut self, cpu: CpuId, now_ns: u64) -> Option<Expired> {
         let expired = |timer: &Timer| timer.due.filter(|&(at, on)| on == cpu && at <= now_ns);

@@ -97,13 +97,13 @@ fn a_task_waits_or_is_on_its_way_only_where_it_may_run() {
 
 #[test]
 fn a_change_of_affinity_will_be_completed() {
-    let change = |waits| Change { task: TaskId(1), by: TaskId(3), waits };
+    let change = |waits| Change { task: TaskId(1), by: Some(TaskId(3)), waits };
     let arrives = || change(Waits::Arrival(New::Group(None)));
     let mut correct = world();
     correct.changes = vec![arrives()];
     correct.audit();
     assert_found(|w| w.changes = vec![change(Waits::Stopper(0))], "Stopper(0)");
-    let awake = |w: &mut World| w.changes = vec![Change { by: TaskId(2), ..arrives() }];
+    let awake = |w: &mut World| w.changes = vec![Change { by: Some(TaskId(2)), ..arrives() }];
     assert_found(awake, "changed by a task that is Arriving");
     let asleep = |w: &mut World| w.changes = vec![Change { task: TaskId(3), ..arrives() }];
     assert_found(asleep, "Blocked, changed by a task that is Blocked");

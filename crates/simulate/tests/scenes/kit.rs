@@ -458,6 +458,21 @@ impl Stage<'_, '_> {
         self.maps.set_offline(cpu, offline);
     }
 
+    /// A CPU begins to go offline.
+    pub fn leave(&mut self, cpu: CpuId) {
+        self.maps.leave(self.world, cpu);
+    }
+
+    /// A CPU that began to go offline is offline.
+    pub fn left(&mut self, cpu: CpuId) {
+        self.maps.left(self.world, cpu);
+    }
+
+    /// A CPU that was offline is back.
+    pub fn come_back(&mut self, cpu: CpuId) {
+        self.maps.come_back(self.world, cpu);
+    }
+
     /// Compares what the scheduler counts in several places: nodes know their words with idle CPUs and their LLCs with
     /// waiting tasks, and an LLC counts its waiting tasks.
     pub fn check_counts(&self) {
