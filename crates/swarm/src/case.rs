@@ -30,7 +30,8 @@ pub struct Case {
     pub duration_ms: Option<u64>,
     /// Whether kernel threads run too.
     pub background: bool,
-    /// Whether interrupts come late now and then, and allocations and moves of the BPF program fail.
+    /// Whether interrupts come late now and then, and allocations and moves of the BPF program fail. Under the BPF
+    /// program, CPUs also go offline and come back, and tasks change their class, unless kernel threads run too.
     pub faults: bool,
     /// The run's own seed.
     pub seed: u64,

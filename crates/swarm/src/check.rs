@@ -16,6 +16,7 @@ use roost_simulate::SchedulerSpec;
 use roost_workload::{Op, Workload};
 
 use crate::case::Case;
+use crate::disturber::{Disturber, unsteady};
 use crate::patience::{Events, Patience};
 use crate::promises::Promises;
 use crate::watch::{Expected, Wait, Watch, Watching};
@@ -48,23 +49,31 @@ pub fn check(case: &Case) -> Result<(), String> {
                     false => promises,
                 };
                 let promises = promises.map(beside).filter(|_| !case.faults);
-                Expected { promises, wait: None, late_ns: late_ns(case) }
+                Expected { promises, late_ns: late_ns(case), ..Expected::default() }
             };
             check_with(case, &machine, &workload, new, expected)
         }
         SchedulerSpec::Scx(spec) => {
             let program = spec.program(&machine).map_err(|error| one_line(&error))?;
             Scx::new(&machine, &program, spec.tick_ns).map_err(|error| one_line(&error))?;
+            // Kernel threads that are bound to a CPU cannot leave it.
+            let disturbed = case.faults && !case.background;
+            let unsteady = if disturbed { unsteady(&machine, case.seed) } else { Vec::new() };
             let new = || {
                 let scx = Scx::new(&machine, &program, spec.tick_ns);
                 // The same was created before without an error.
-                scx.unwrap_or_else(|error| panic!("{error}"))
+                let scx = scx.unwrap_or_else(|error| panic!("{error}"));
+                match disturbed {
+                    true => scx.accompanied(Box::new(Disturber::new(&unsteady, case.seed))),
+                    false => scx,
+                }
             };
             let wait = Some(longest_wait(case, spec.tick_ns));
             check_with(case, &machine, &workload, new, || Expected {
                 promises: None,
                 wait,
                 late_ns: late_ns(case),
+                unsteady: unsteady.clone(),
             })
         }
     }

@@ -6,6 +6,7 @@
 mod beside;
 mod case;
 mod check;
+mod disturber;
 mod generate;
 mod patience;
 mod promises;
@@ -18,6 +19,7 @@ pub mod watch;
 pub use beside::Beside;
 pub use case::{Case, Phase, Task};
 pub use check::{accounts, check, observe};
+pub use disturber::{Disturber, unsteady};
 pub use patience::Patience;
 pub use promises::Promises;
 pub use shape::Shape;

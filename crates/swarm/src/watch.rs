@@ -8,6 +8,7 @@ use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_workload::{Op, Workload};
 
+use crate::disturber::{CAME_BACK, LEAVING_NS};
 use crate::promises::Promises;
 use crate::queues::Queues;
 
@@ -53,6 +54,8 @@ pub struct Expected {
     pub wait: Option<Wait>,
     /// How late an interrupt may come, in ns.
     pub late_ns: u64,
+    /// CPUs that may go offline.
+    pub unsteady: Vec<CpuId>,
 }
 
 /// What was seen so far, and the first error.
@@ -61,7 +64,6 @@ pub struct Watch {
     allowed: BTreeMap<String, Vec<CpuId>>,
     /// Templates of tasks whose affinity changes.
     allowed_changes: BTreeSet<String>,
-    tick_ns: u64,
     now: Time,
     /// Tasks that have not exited.
     tasks: BTreeMap<u32, Seen>,
@@ -73,7 +75,10 @@ pub struct Watch {
     /// Tracks waiting tasks, if something is promised to them.
     queues: Option<Queues>,
     wait: Option<Wait>,
-    late_ns: u64,
+    /// How long a task may wait although all CPUs that it may use idle, in ns.
+    forgotten_ns: u64,
+    /// Whether CPUs may go offline, so that any task may have to move.
+    unsteady: bool,
     wrong: Option<String>,
 }
 
@@ -84,19 +89,21 @@ impl Watch {
     /// An observer for one run under a scheduler with this tick.
     pub fn new(machine: &Machine, workload: &Workload, tick_ns: u64, expected: Expected) -> Self {
         let cpus = machine.nr_cpus();
+        let Expected { promises, wait, late_ns, unsteady } = expected;
+        let leaving_ns = if unsteady.is_empty() { 0 } else { LEAVING_NS + 3 * late_ns };
         Self {
-            allowed: allowed(machine, workload),
+            allowed: allowed(machine, workload, &unsteady),
             allowed_changes: allowed_changes(workload),
-            tick_ns,
+            forgotten_ns: 2 * (tick_ns + late_ns) + leaving_ns,
+            unsteady: !unsteady.is_empty(),
             now: Time(0),
             tasks: BTreeMap::new(),
             exited: BTreeSet::new(),
             begun: false,
             current: vec![None; cpus],
             idle_since: vec![Time(0); cpus],
-            queues: expected.promises.map(|promises| Queues::new(machine, promises)),
-            wait: expected.wait,
-            late_ns: expected.late_ns,
+            queues: promises.map(|promises| Queues::new(machine, promises)),
+            wait,
             wrong: None,
         }
     }
@@ -227,7 +234,8 @@ impl Watch {
 
     /// Checks that no task waits for long while all CPUs that it may ever use are idle. Such a task is queued on an
     /// idle CPU, which picks it after the interrupt. Two ticks are allowed, because the wakeup may be passed on by an
-    /// interrupt that waits for kernel work. So two interrupts may come late.
+    /// interrupt that waits for kernel work. So two interrupts may come late. A task that waits for a CPU which is going
+    /// offline waits until the CPU is offline, and three interrupts more.
     fn nobody_is_forgotten(&mut self, now: Time) {
         let all: Vec<CpuId> = (0..self.current.len()).collect();
         let mut forgotten = None;
@@ -239,7 +247,7 @@ impl Watch {
                 continue;
             }
             let idle = cpus.iter().map(|&cpu| self.idle_since[cpu]).max().unwrap_or(since);
-            if now.since(idle.max(since)) > 2 * (self.tick_ns + self.late_ns) {
+            if now.since(idle.max(since)) > self.forgotten_ns {
                 forgotten = Some(format!("{} waits since {} ns", seen.name, since.0));
             }
         }
@@ -284,7 +292,7 @@ impl Tracer for Watching {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
         let was = watch.place(task);
-        let moves = watch.allowed_changes.contains(task.name());
+        let moves = watch.unsteady || watch.allowed_changes.contains(task.name());
         let at = match was {
             Some(Where::Running(cpu)) if moves => Where::Moving(cpu),
             None | Some(Where::Asleep) => Where::Waiting { since: now },
@@ -295,6 +303,14 @@ impl Tracer for Watching {
         };
         watch.set(task, at);
         watch.queues(|queues| queues.waits(now, target, task.pid, task.name()));
+    }
+
+    fn value(&mut self, now: Time, name: &'static str, index: usize, _: u64) {
+        let mut watch = self.0.borrow_mut();
+        let seen = watch.tasks.get_mut(&(index as u32)).filter(|_| name == CAME_BACK);
+        if let Some(Seen { at: Where::Waiting { since }, .. }) = seen {
+            *since = now;
+        }
     }
 
     fn queued(&mut self, now: Time, task: TraceTask<'_>) {
@@ -337,8 +353,16 @@ fn set_by_others(workload: &Workload) -> impl Iterator<Item = (u32, Option<&Vec<
 }
 
 /// For each template, all CPUs that its program or another one ever allows. Only templates whose programs set their
-/// CPUs before they do anything else are listed.
-fn allowed(machine: &Machine, workload: &Workload) -> BTreeMap<String, Vec<CpuId>> {
+/// CPUs before they do anything else are listed. Those that are ever bound to CPUs which may go offline are not listed.
+fn allowed(
+    machine: &Machine,
+    workload: &Workload,
+    unsteady: &[CpuId],
+) -> BTreeMap<String, Vec<CpuId>> {
+    let stays = |list: &Vec<u32>| {
+        let mut cpus = (0..).zip(&machine.cpus);
+        cpus.any(|(cpu, known)| list.contains(&known.os_index) && !unsteady.contains(&cpu))
+    };
     let mut all = BTreeMap::new();
     for (number, template) in (0..).zip(&workload.templates) {
         let program = &template.program;
@@ -355,7 +379,9 @@ fn allowed(machine: &Machine, workload: &Workload) -> BTreeMap<String, Vec<CpuId
             continue;
         }
         let lists: Option<Vec<&Vec<u32>>> = at_start.map(Some).into_iter().chain(later).collect();
-        let Some(lists) = lists else { continue };
+        let Some(lists) = lists.filter(|lists| lists.iter().all(|list| stays(list))) else {
+            continue;
+        };
         let cpus = machine.cpus.iter().enumerate();
         let allowed = cpus.filter(|(_, cpu)| lists.iter().any(|list| list.contains(&cpu.os_index)));
         all.insert(template.name.clone(), allowed.map(|(cpu, _)| cpu).collect());

@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use roost_engine::{Control, CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
 use roost_machine::Machine;
+use roost_scx::Scx;
+use roost_simulate::SchedulerSpec;
 use roost_swarm::watch::{Expected, Wait};
-use roost_swarm::{Beside, Case, Patience, Promises, check, observe, smallest};
+use roost_swarm::{
+    Beside, Case, Disturber, Patience, Promises, check, observe, smallest, unsteady,
+};
 use roost_workload::{Workload, rtapp};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -255,6 +259,24 @@ fn cases_have_all_operations_and_odd_machines() {
     some("cores of different numbers of CPUs", &cpus);
     for operation in ["cpus", "dl-runtime", "membind_nodes", "SCHED_IDLE", "taskgroup", "fork0"] {
         some(operation, &|case| case.to_string().contains(operation));
+    }
+}
+
+/// CPUs go and come, and tasks change their class. The first CPU of an LLC always stays.
+#[test]
+fn cpus_and_classes_change() {
+    let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+    let cpus: Vec<CpuId> = (0..60).flat_map(|seed| unsteady(&machine, seed)).collect();
+    assert!(cpus.iter().all(|cpu| !cpu.is_multiple_of(4)), "{cpus:?}");
+    assert!((0..16).all(|cpu| cpu % 4 == 0 || cpus.contains(&cpu)), "{cpus:?}");
+    let SchedulerSpec::Scx(spec) = SchedulerSpec::parse("roost").unwrap() else { panic!() };
+    let scx = Scx::new(&machine, &spec.program(&machine).unwrap(), spec.tick_ns).unwrap();
+    let scx = scx.accompanied(Box::new(Disturber::new(&[5, 6, 14], 1)));
+    let workload = rtapp::parse(HOGS, "hogs").unwrap();
+    let workload = Workload { duration_ns: Some(2_000_000_000), ..workload };
+    let outcome = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap();
+    for name in ["went_offline", "came_back", "changed_class"] {
+        assert!(outcome.counter(name) >= 3.0, "{name}: {}", outcome.counter(name));
     }
 }
 
