@@ -79,15 +79,15 @@ pub(crate) struct Rq {
     pub nr_runnable: u32,
     /// Sum of the queued tasks' util_est.
     pub util_est: u64,
+    /// PELT of the whole queue (`cfs_rq->avg`), blocked load included.
+    pub avg: Avg,
+    /// Sum of the weights of the tasks counted in `nr_running`.
+    pub load_weight: u64,
+    /// The running task, if it is still on the queue.
+    pub current: Option<TaskId>,
     /// Averages that tasks left here when they woke elsewhere, until the next update of `avg`
     /// (`cfs_rq->removed`).
     pub removed: Removed,
-    /// The running task, if it is still on the queue.
-    pub current: Option<TaskId>,
-    /// Sum of the weights of the tasks counted in `nr_running`.
-    pub load_weight: u64,
-    /// PELT of the whole queue (`cfs_rq->avg`), blocked load included.
-    pub avg: Avg,
     /// SCHED_IDLE tasks on the queue.
     pub nr_sched_idle: u32,
     /// The CPU is in the nohz mask: set when its tick stops, cleared at the first busy tick.

@@ -150,10 +150,9 @@ impl Input {
 
 /// SHA-256 of a value's JSON, in hexadecimal.
 fn sha256<T: Serialize>(value: &T) -> String {
-    let mut hasher = Sha256::new();
-    // Machines and workloads always have JSON (all their keys are strings), and hashing cannot fail.
-    let _ = serde_json::to_writer(&mut hasher, value);
-    hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
+    // Machines and workloads always have JSON, because all their keys are strings.
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    Sha256::digest(json).iter().fold(String::new(), |mut digits, byte| {
         // Writing to a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits
