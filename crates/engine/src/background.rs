@@ -9,6 +9,9 @@
 //! Together they run 3 times a second on each of 8 CPUs. The documentation of the kernel's osnoise
 //! tracer (`Documentation/trace/osnoise-tracer.rst`) shows a virtual machine with 8 busy CPUs.
 //! There, within a second, other threads ran on a CPU 0 to 41 times, 2.5 times in the median.
+//!
+//! `docs/notes/2026-11-27-background.md` has a later measurement of an idle and a busy guest, by CPU, and where this
+//! differs from it.
 
 use roost_machine::Machine;
 use roost_workload::{Op, Policy, Process, Program, Template, TimerRef, Workload};
