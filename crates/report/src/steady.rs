@@ -12,8 +12,8 @@ pub fn unsteady(runs: &[&Outcome]) -> Vec<String> {
     (0..metrics).filter_map(|index| sentence(runs, index)).collect()
 }
 
-/// The mean of the runs' drifts in percent, if each run drifts by 3% or more in the same direction. `None` if a drift is
-/// not known.
+/// The mean of the runs' drifts in percent, if each run drifts by 3% or more in the same direction. `None` if the drift
+/// of a run is not known.
 pub fn unsteady_pct(drifts: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let drifts = drifts.collect::<Option<Vec<f64>>>()?;
     let same = |sign: f64| drifts.iter().all(|drift| sign * drift >= MATERIAL);

@@ -1,12 +1,16 @@
-//! Progress bars of comparisons and sweeps. They are drawn only if standard error is a terminal.
+//! Progress bars of comparisons and sweeps. They are drawn only if standard error is a terminal. The time that a long
+//! comparison takes is estimated and told in any case.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use roost_engine::Time;
+
+use crate::error::tell;
 
 /// A bar that counts runs; the caller sets the text about the time left.
 pub fn of_sweep(runs: u64) -> ProgressBar {
@@ -55,9 +59,15 @@ pub fn minutes(seconds: f64) -> String {
     }
 }
 
+/// Comparisons that take longer than this say so at their beginning.
+const LONG: Duration = Duration::from_secs(60);
+
 /// A bar that counts simulated time. Several runs may advance at once.
 pub struct Simulated {
     bar: ProgressBar,
+    begun: Instant,
+    /// Whether the time of all runs has been estimated.
+    estimated: AtomicBool,
     runs: Mutex<Runs>,
 }
 
@@ -77,7 +87,8 @@ impl Simulated {
     pub fn new(runs: usize, duration_ns: Option<u64>) -> Self {
         let bar = bar(1, "{bar:30} {msg}  {elapsed}  {left}");
         let runs = Runs { reached_ns: vec![0; runs], ended: 0, ended_ns: 0, duration_ns };
-        let simulated = Self { bar, runs: Mutex::new(runs) };
+        let (begun, estimated) = (Instant::now(), AtomicBool::new(false));
+        let simulated = Self { bar, begun, estimated, runs: Mutex::new(runs) };
         simulated.show(|_| {});
         simulated
     }
@@ -101,12 +112,25 @@ impl Simulated {
         self.bar.finish_and_clear();
     }
 
+    /// Prints how long all runs will take, once and only if that is long.
+    fn tell_if_long(&self, all: Duration) {
+        let first = !self.estimated.swap(true, Ordering::Relaxed);
+        if first && all >= LONG {
+            let text = format!("the runs take about {}", minutes(all.as_secs_f64()));
+            self.bar.suspend(|| tell(&text));
+        }
+    }
+
     fn show(&self, change: impl FnOnce(&mut Runs)) {
-        if self.bar.is_hidden() {
+        let estimated = self.estimated.load(Ordering::Relaxed);
+        if self.bar.is_hidden() && estimated {
             return;
         }
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut runs);
+        if !estimated && let Some(all) = runs.estimate(self.begun.elapsed()) {
+            self.tell_if_long(all);
+        }
         if let Some(length_ns) = runs.length_ns() {
             self.bar.set_length(length_ns);
             self.bar.set_position(runs.sum_ns().min(length_ns));
@@ -116,6 +140,12 @@ impl Simulated {
 }
 
 impl Runs {
+    /// Estimated time of all runs, if `elapsed` passed until now. `None` until a hundredth is done.
+    fn estimate(&self, elapsed: Duration) -> Option<Duration> {
+        let (done, all) = (self.sum_ns(), self.length_ns()?);
+        (done >= all.div_ceil(100)).then(|| elapsed.mul_f64(all as f64 / done as f64))
+    }
+
     /// Simulated time that all runs have reached, in sum.
     fn sum_ns(&self) -> u64 {
         self.reached_ns.iter().sum()
@@ -162,5 +192,18 @@ mod tests {
         // The unfinished runs are assumed to take as long as the first, or as long as they have taken already.
         assert_eq!(runs(&[S, S / 2, 0], 1, S, None).length_ns(), Some(3 * S));
         assert_eq!(runs(&[S, 5 * S, 0], 1, S, None).length_ns(), Some(6 * S));
+    }
+
+    #[test]
+    fn the_time_of_all_runs_follows_from_their_first_hundredth() {
+        const S: u64 = 1_000_000_000;
+        let three_seconds = Duration::from_secs(3);
+        // 1 of 400 simulated seconds is too little to go by, 4 are a hundredth.
+        let done = |ns| runs(&[ns, 0], 0, 0, Some(200 * S)).estimate(three_seconds);
+        assert_eq!(done(S), None);
+        assert_eq!(done(4 * S), Some(Duration::from_secs(300)));
+        // Where only a run's end tells its length, the first of three runs is a third.
+        assert_eq!(runs(&[S, 0, 0], 0, 0, None).estimate(three_seconds), None);
+        assert_eq!(runs(&[S, 0, 0], 1, S, None).estimate(three_seconds), Some(three_seconds * 3));
     }
 }
