@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use roost_report::Summary;
 use roost_simulate::{Control, Outcome, Simulation, Start};
 
 /// One run of `milliseconds`, all of it measured, on a machine that has just booted. On a machine that has been up for
@@ -234,4 +235,47 @@ fn numa_imbalance_gives_each_of_sixteen_threads_an_llc_of_its_own() {
     assert!(shared("fair@5.16") > 1.0, "without it, LLCs of one node are shared");
     assert_eq!(shared("fair@5.16+numa-imbalance"), 0.0);
     assert_eq!(shared("fair@5.16+numa-imbalance-merged"), 0.0);
+}
+
+/// Benchmarks that are cheap to run, each with a machine and milliseconds.
+const CHEAP: [(&str, &str, u64); 10] = [
+    ("zen3-2s", "coremark:threads=16", 1_000),
+    ("zen3-2s", "stream:threads=16,elements=1000000", 100_000),
+    ("zen3-2s", "specjbb:warehouses=8", 2_000),
+    ("2n2l4c", "hackbench:groups=2,loops=100", 100_000),
+    ("2n2l4c", "netperf-tcp-rr:clients=6", 100),
+    ("2n2l4c", "netperf-udp-rr:clients=6", 100),
+    ("2n2l4c", "tbench:clients=12", 100),
+    ("2n2l4c", "schbench:messages=2,workers=6", 2_000),
+    ("2n2l4c", "sysbench-oltp:instances=2,threads=8", 500),
+    ("hygon-vm", "iperf3", 500),
+];
+
+/// A comparison marks a difference if the 95% intervals of the means are disjoint. Between seeds of one scheduler there
+/// is nothing to find, so at most one result in twenty may be marked.
+#[test]
+fn one_scheduler_under_two_names_is_hardly_ever_marked_as_different() {
+    let (mut results, mut marked) = (0, Vec::new());
+    for (machine, workload, milliseconds) in CHEAP {
+        let duration = Some(milliseconds * 1_000_000);
+        let simulation = Simulation::named(machine, workload, duration, "fair@7.2").expect("known");
+        let runs = |seeds: std::ops::Range<u64>| -> Vec<Outcome> {
+            seeds.map(|seed| simulation.run(Control::new(seed)).expect("it ends")).collect()
+        };
+        let (one, other) = (runs(1..6), runs(6..11));
+        for (index, metric) in one[0].metrics.iter().enumerate() {
+            let summary = |runs: &[Outcome]| {
+                let values: Option<Vec<f64>> =
+                    runs.iter().map(|run| run.metrics[index].value).collect();
+                Summary::of(&values?)
+            };
+            let Some((one, other)) = summary(&one).zip(summary(&other)) else { continue };
+            results += 1;
+            if one.differs_from(&other) == Some(true) {
+                marked.push(format!("{workload}: {}", metric.name));
+            }
+        }
+    }
+    assert!(results >= 20, "{results}");
+    assert!(20 * marked.len() <= results, "{marked:?} of {results}");
 }
