@@ -115,6 +115,7 @@ fn of(count: Count) -> String {
 /// How much runs of the baseline differ, as published and between seeds.
 fn deviations(results: &Results) -> String {
     let mut out = String::new();
+    let (mut all, mut alike) = (0, 0);
     for (name, study) in &results.studies {
         let pairs = study.deviations();
         if pairs.is_empty() {
@@ -123,6 +124,7 @@ fn deviations(results: &Results) -> String {
         let within =
             pairs.iter().filter(|(theirs, ours)| factor(*theirs, *ours) <= DEVIATION_FACTOR);
         let (rows, within) = (pairs.len(), within.count());
+        (all, alike) = (all + rows, alike + within);
         let (theirs, ours): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
         let [theirs, ours] = [theirs, ours].map(|values| Data::new(values).median());
         let _ = writeln!(out, "| {name} | {rows} | {theirs:.2}% | {ours:.2}% | {within} |");
@@ -133,7 +135,9 @@ fn deviations(results: &Results) -> String {
     format!(
         "\nRuns of the baseline differ. Medians over the rows whose standard deviation was published and that ran with \
          several\nseeds; in the last column, rows where both are within a factor of {DEVIATION_FACTOR}:\n\n\
-         | study | rows | published | simulated | alike |\n|---|---|---|---|---|\n{out}"
+         | study | rows | published | simulated | alike |\n|---|---|---|---|---|\n{out}\n\
+         A row that is not alike is a miss: {} of {all} are.\n",
+        all - alike
     )
 }
 
