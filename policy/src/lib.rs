@@ -2,7 +2,7 @@
 //!
 //! Each module is one mechanism. Its header says what it does, with the formula, the units and the place of
 //! publication. The same headers are compiled into the BPF scheduler. A user's rule may replace functions of the
-//! headers ([`Rules`], [`headers`]).
+//! headers ([`Decisions`], [`headers`]).
 
 pub mod cling;
 pub mod consolidate;
@@ -13,7 +13,7 @@ mod rules;
 pub mod sis_util;
 pub mod utilisation;
 
-pub use rules::{InForce, Rules};
+pub use rules::{Decisions, InForce};
 
 /// The functions that decide, for each mechanism.
 struct Table {
@@ -41,7 +41,7 @@ impl Table {
     /// The functions that `find` returns, by name.
     ///
     /// # Safety
-    /// The same as for [`Rules::of_object`].
+    /// The same as for [`Decisions::of_object`].
     unsafe fn find<E>(
         find: &mut impl FnMut(&'static str) -> Result<*const (), E>,
     ) -> Result<Self, E> {

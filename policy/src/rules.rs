@@ -1,7 +1,7 @@
 //! Which functions decide: the functions of the headers, some of which a user's rule may replace.
 //!
 //! Every function of this crate calls through a table. By default, each thread uses the table of the headers. A run
-//! with a user's rule puts another table in force on its thread until the run ends ([`Rules::enforce`]).
+//! with a user's rule puts another table in force on its thread until the run ends ([`Decisions::enforce`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,16 +22,16 @@ pub(crate) fn in_force() -> &'static Table {
 
 /// A set of all functions that decide.
 #[derive(Clone, Copy)]
-pub struct Rules(&'static Table);
+pub struct Decisions(&'static Table);
 
 /// While this value lives, its rules are in force.
 #[must_use]
 #[derive(Debug)]
 pub struct InForce {
-    before: Rules,
+    before: Decisions,
 }
 
-impl Rules {
+impl Decisions {
     /// The functions of the headers.
     pub const OF_HEADERS: Self = Self(&HEADERS_RULES);
 
@@ -65,18 +65,18 @@ impl Drop for InForce {
 }
 
 /// Equal if they are the same table.
-impl PartialEq for Rules {
+impl PartialEq for Decisions {
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self.0, other.0)
     }
 }
 
-impl Eq for Rules {}
+impl Eq for Decisions {}
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for Decisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if *self == Self::OF_HEADERS { "of the headers" } else { "of its own" };
-        write!(f, "Rules({name})")
+        write!(f, "Decisions({name})")
     }
 }
 
@@ -111,7 +111,7 @@ macro_rules! functions {
             /// The functions that `find` returns, by name.
             ///
             /// # Safety
-            /// The same as for [`crate::Rules::of_object`].
+            /// The same as for [`crate::Decisions::of_object`].
             pub(crate) unsafe fn find<E>(
                 find: &mut impl FnMut(&'static str) -> Result<*const (), E>,
             ) -> Result<Self, E> {
@@ -157,17 +157,17 @@ mod tests {
             Err(name)
         };
         // SAFETY: `find` returns no function.
-        let first = unsafe { Rules::of_object(find) }.unwrap_err();
+        let first = unsafe { Decisions::of_object(find) }.unwrap_err();
         assert!(first.starts_with("policy_"), "{first}");
         assert!(ptr::eq(in_force(), &HEADERS_RULES));
         let other: &'static Table = Box::leak(Box::new(Table::OF_HEADERS));
         {
-            let _in_force = Rules(other).enforce();
+            let _in_force = Decisions(other).enforce();
             assert!(ptr::eq(in_force(), other));
             let elsewhere = std::thread::spawn(|| ptr::eq(in_force(), &HEADERS_RULES));
             assert!(elsewhere.join().unwrap());
             {
-                let _again = Rules::OF_HEADERS.enforce();
+                let _again = Decisions::OF_HEADERS.enforce();
                 assert!(ptr::eq(in_force(), &HEADERS_RULES));
             }
             assert!(ptr::eq(in_force(), other));

@@ -66,8 +66,8 @@ const KEPT_FREE: u64 = 64;
 /// pages to a node (`migrate_balanced_pgdat`).
 pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
     /// A node: its number, free pages above the high watermarks, and all pages.
-    type Node = (u32, u64, u64);
-    let mut nodes: Vec<Node> = Vec::new();
+    type NodeRoom = (u32, u64, u64);
+    let mut nodes: Vec<NodeRoom> = Vec::new();
     let mut free = 0;
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -93,7 +93,7 @@ pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
             _ => {}
         }
     }
-    let room = |(number, room, all): Node| (number, room.saturating_sub(all / KEPT_FREE));
+    let room = |(number, room, all): NodeRoom| (number, room.saturating_sub(all / KEPT_FREE));
     nodes.into_iter().map(room).collect()
 }
 

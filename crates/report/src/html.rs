@@ -114,7 +114,7 @@ struct Data<'a> {
     schedulers: Vec<Scheduler<'a>>,
     seeds: Vec<u64>,
     metrics: Vec<Metric>,
-    machine: Place<'a>,
+    machine: MachineOf<'a>,
     /// The LLCs in the order of their nodes.
     order: Vec<usize>,
     timelines: Vec<Option<Run<'a>>>,
@@ -145,7 +145,7 @@ struct Metric {
 }
 
 #[derive(Serialize)]
-struct Place<'a> {
+struct MachineOf<'a> {
     name: &'a str,
     /// The nodes' numbers in the operating system.
     nodes: Vec<u32>,
@@ -291,7 +291,7 @@ fn metric(metric: &MetricComparison) -> Metric {
     }
 }
 
-fn place<'a>(comparison: &'a Comparison, machine: &'a Machine) -> Place<'a> {
+fn place<'a>(comparison: &'a Comparison, machine: &'a Machine) -> MachineOf<'a> {
     let llc = |llc: usize| LlcOf {
         node: llc_node(machine, llc),
         cpus: machine.llcs[llc].cpus.iter().collect(),
@@ -300,7 +300,7 @@ fn place<'a>(comparison: &'a Comparison, machine: &'a Machine) -> Place<'a> {
     let is_simulated = comparison.experiment.place == crate::experiment::Place::Simulated;
     let figures = machine.figures.iter().filter(|_| is_simulated);
     let guesses = machine.guesses.iter();
-    Place {
+    MachineOf {
         name: &comparison.experiment.machine.name,
         nodes: machine.nodes.iter().map(|node| node.os_index).collect(),
         cpus: machine.cpus.iter().map(|cpu| cpu.os_index).collect(),

@@ -141,12 +141,12 @@ pub struct MachineArgs {
     /// Boot a guest of this machine, and show what its kernel sees next to what the model predicts.
     #[arg(long, value_enum, value_name = "WHERE",
           conflicts_with_all = ["list", "sysfs", "figures"])]
-    pub on: Option<Place>,
+    pub on: Option<ShownOn>,
 }
 
 /// Where `roost machine` can show a machine, apart from the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
+pub enum ShownOn {
     /// A stock kernel on an emulated machine.
     Vm,
 }

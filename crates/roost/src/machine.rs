@@ -6,7 +6,7 @@ use roost_fair::{DomainRow, Features, describe_domains, domain_rows};
 use roost_machine::{DrawOptions, Machine};
 use serde_json::{Value, json};
 
-use crate::args::{MachineArgs, MachineFormat, Place};
+use crate::args::{MachineArgs, MachineFormat, ShownOn};
 use crate::error::{Error, print};
 use crate::vm;
 
@@ -30,7 +30,7 @@ pub fn run(args: &MachineArgs) -> Result<(), Error> {
     if let Some(dir) = &args.as_sysfs {
         return Ok(machine.write_sysfs(dir)?);
     }
-    if args.on == Some(Place::Vm) {
+    if args.on == Some(ShownOn::Vm) {
         return vm::show_machine(&machine, args);
     }
     let kernel = match &args.kernel {

@@ -35,7 +35,7 @@ struct Plan<'a> {
 }
 
 /// The scheduler and the repeat of a measurement.
-type Place = (usize, u32);
+type Turn = (usize, u32);
 
 /// Compares on one machine with one workload, in guests or on this machine.
 pub fn measure(
@@ -141,7 +141,7 @@ impl Plan<'_> {
     fn keep(
         &self,
         runs: &mut Runs,
-        (scheduler, repeat): Place,
+        (scheduler, repeat): Turn,
         measured: &Measured,
         machine: &Machine,
         traces: &Traces,
@@ -159,7 +159,7 @@ impl Plan<'_> {
 
     /// The measurements of the `wanted` schedulers, in the order A B B A A B ... This way, slow changes of the machine
     /// affect all schedulers alike.
-    fn turns(&self, wanted: impl Fn(&RealScheduler) -> bool) -> Vec<Place> {
+    fn turns(&self, wanted: impl Fn(&RealScheduler) -> bool) -> Vec<Turn> {
         let all = self.schedulers.iter().enumerate();
         let wanted: Vec<usize> =
             all.filter(|(_, scheduler)| wanted(scheduler)).map(|(index, _)| index).collect();
@@ -176,7 +176,7 @@ impl Plan<'_> {
 
     /// One boot per kernel, with the measurements to make in it. sched_ext schedulers run on the first kernel that is
     /// named.
-    fn boots(&self) -> Vec<(Option<&str>, Vec<Place>)> {
+    fn boots(&self) -> Vec<(Option<&str>, Vec<Turn>)> {
         let first = self.schedulers.iter().find_map(|scheduler| scheduler.version.as_deref());
         let kernel = |scheduler: &'_ RealScheduler| -> Option<String> {
             scheduler.version.clone().or_else(|| first.map(str::to_owned))
@@ -192,7 +192,7 @@ impl Plan<'_> {
         kernels.into_iter().map(|version| (version, places(version))).collect()
     }
 
-    fn measurement(&self, (scheduler, repeat): Place) -> Measurement<'_> {
+    fn measurement(&self, (scheduler, repeat): Turn) -> Measurement<'_> {
         Measurement {
             workload: &self.workload,
             scheduler: &self.schedulers[scheduler],
@@ -203,7 +203,7 @@ impl Plan<'_> {
 
     /// Whether the run is traced: the first run of each scheduler, as in the simulation. Without root, a page of this
     /// host does without a trace.
-    fn is_traced(&self, (_, repeat): Place) -> bool {
+    fn is_traced(&self, (_, repeat): Turn) -> bool {
         let look = look::is_wanted(self.args) && (self.args.on != On::Host || host::is_root());
         (self.args.trace.is_some() || look) && repeat == 0
     }

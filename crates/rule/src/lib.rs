@@ -1,7 +1,7 @@
 //! Rules of users: a C file with functions that replace functions of the policy's headers.
 //!
 //! ```text
-//! my_rule.h ─► which functions? ─► headers that declare them ─► cc ─► object, kept by content ─► Rules
+//! my_rule.h ─► which functions? ─► headers that declare them ─► cc ─► object, kept by content ─► Decisions
 //! ```
 //!
 //! The file is read as text to find out which functions it replaces. Everything else is left to the compiler. The
@@ -19,14 +19,14 @@ use std::path::Path;
 
 use roost_names::did_you_mean;
 use roost_policy::headers::{self, Forbidden};
-pub use roost_policy::{InForce, Rules};
+pub use roost_policy::{Decisions, InForce};
 pub use watch::LIMIT;
 
 /// A user's rule, ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnRule {
     /// All functions of the policy, with the user's replacements.
-    pub rules: Rules,
+    pub rules: Decisions,
     /// The file as the user named it.
     pub file: String,
     /// SHA-256 of the compiled text, in hexadecimal.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
-use roost_policy::Rules;
+use roost_policy::Decisions;
 
 use crate::RuleError;
 
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 /// Loads the object that was compiled from `file`, and watches it.
-pub fn load(file: &str, object: &Path) -> Result<Rules, RuleError> {
+pub fn load(file: &str, object: &Path) -> Result<Decisions, RuleError> {
     let failed = |error: libloading::Error| RuleError::Object {
         file: file.to_owned(),
         why: error.to_string(),
@@ -48,7 +48,7 @@ pub fn load(file: &str, object: &Path) -> Result<Rules, RuleError> {
             .map(|symbol| *symbol as *const ())
     };
     // SAFETY: own_rule.c includes bindings.c, and the library stays loaded.
-    let rules = unsafe { Rules::of_object(find) }.map_err(failed)?;
+    let rules = unsafe { Decisions::of_object(find) }.map_err(failed)?;
     // SAFETY: these are the types in own_rule.c.
     let slots = unsafe {
         let number =

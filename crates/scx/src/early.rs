@@ -23,7 +23,7 @@ use crate::maps::{ARENA, is_array};
 use crate::memory::Memory;
 use crate::object::Target;
 use crate::program::Program;
-use crate::takeover::{Loaded, Place};
+use crate::takeover::{Became, Loaded};
 
 /// What a loader has mapped: for each of its maps, by number, a file with the values of an array, or the pages of an
 /// arena.
@@ -101,17 +101,17 @@ impl Early {
     }
 
     /// Notes where values are that the program can reach.
-    fn share(&mut self, map: usize, place: Place) -> Result<(), ScxError> {
+    fn share(&mut self, map: usize, place: Became) -> Result<(), ScxError> {
         let reaches = |wanted: &dyn Fn(Target) -> bool| {
             self.object.references.iter().any(|reference| wanted(reference.to))
         };
         let nr_cpus = self.kernel.machine.nr_cpus();
         let pieces = match place {
-            Place::Map(own) if self.kernel.maps[own].definition.kind == ARENA => {
+            Became::Map(own) if self.kernel.maps[own].definition.kind == ARENA => {
                 self.arena = Some(map);
                 return Ok(());
             }
-            Place::Map(own) if reaches(&|to| matches!(to, Target::Map(map) if map == own)) => {
+            Became::Map(own) if reaches(&|to| matches!(to, Target::Map(map) if map == own)) => {
                 let own = &self.kernel.maps[own];
                 let (name, kind) = (&own.definition.name, own.definition.kind);
                 if !is_array(kind) {
@@ -119,7 +119,7 @@ impl Early {
                 }
                 own.pieces(nr_cpus)
             }
-            Place::Data(own)
+            Became::Data(own)
                 if reaches(&|to| matches!(to, Target::Data { section, .. } if section == own)) =>
             {
                 vec![(0, self.kernel.sections[own], self.object.data[own].bytes.len())]

@@ -237,7 +237,7 @@ fn place_answer(
     local: &Btf,
     kernel: &Btf,
     path: &Path,
-    there: &Place,
+    there: &Offset,
     kind: u32,
 ) -> Option<Answer> {
     if kind == question::FIELD_EXISTS {
@@ -279,14 +279,14 @@ fn same_kind(a: &Kind, b: &Kind) -> bool {
 
 /// The place of a member in a type.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Offset {
     of: TypeId,
     bit_offset: u32,
     /// Width of a bit field. 0: it is not a bit field.
     bits: u8,
 }
 
-impl Place {
+impl Offset {
     /// The bytes that must be read for the member: offset and number.
     fn storage(&self, btf: &Btf) -> Option<(u32, u32)> {
         // A member that is an array is read element by element.
@@ -329,7 +329,7 @@ enum Step {
 struct Path {
     root: TypeId,
     steps: Vec<Step>,
-    place: Place,
+    place: Offset,
 }
 
 impl Path {
@@ -342,7 +342,7 @@ impl Path {
         let indices = indices.filter(|all| all.len() <= MOST_STEPS).ok_or_else(bad)?;
         let root = local.plain_named(relocation.of);
         let mut path =
-            Self { root, steps: Vec::new(), place: Place { of: root, bit_offset: 0, bits: 0 } };
+            Self { root, steps: Vec::new(), place: Offset { of: root, bit_offset: 0, bits: 0 } };
         for (number, &index) in indices.iter().enumerate() {
             path.step(local, index, number == 0).ok_or_else(bad)?;
         }
@@ -360,7 +360,7 @@ impl Path {
             Kind::Composite { members, .. } => {
                 let member = members.get(index as usize)?;
                 let bit_offset = self.place.bit_offset.checked_add(member.bit_offset)?;
-                self.place = Place { of: member.of, bit_offset, bits: member.bits };
+                self.place = Offset { of: member.of, bit_offset, bits: member.bits };
                 let name = btf.text(member.name);
                 if !name.is_empty() {
                     self.steps.push(Step::Member(name.to_owned(), member.of));
@@ -376,8 +376,8 @@ impl Path {
     }
 
     /// Follows the same path in a type of the kernel. `None` if the type does not have it.
-    fn follow_in(&self, local: &Btf, kernel: &Btf, root: TypeId) -> Option<Place> {
-        let mut place = Place { of: root, bit_offset: 0, bits: 0 };
+    fn follow_in(&self, local: &Btf, kernel: &Btf, root: TypeId) -> Option<Offset> {
+        let mut place = Offset { of: root, bit_offset: 0, bits: 0 };
         for (number, step) in self.steps.iter().enumerate() {
             let of = kernel.plain(place.of);
             place = match (step, kernel.kind(of)) {
@@ -395,7 +395,7 @@ impl Path {
                         return None;
                     }
                     let bit_offset = place.bit_offset.checked_add(at)?;
-                    Place { of: member.of, bit_offset, bits: member.bits }
+                    Offset { of: member.of, bit_offset, bits: member.bits }
                 }
                 _ => return None,
             };
@@ -417,12 +417,12 @@ impl Path {
 }
 
 /// The place of an element in an array with elements of type `of`.
-fn element(btf: &Btf, from: Place, of: TypeId, index: u32) -> Option<Place> {
+fn element(btf: &Btf, from: Offset, of: TypeId, index: u32) -> Option<Offset> {
     let bits = match index {
         0 => 0,
         _ => index.checked_mul(btf.size(of)?)?.checked_mul(8)?,
     };
-    Some(Place { of, bit_offset: from.bit_offset.checked_add(bits)?, bits: 0 })
+    Some(Offset { of, bit_offset: from.bit_offset.checked_add(bits)?, bits: 0 })
 }
 
 /// Whether members of these two types are interchangeable (`bpf_core_fields_are_compat()`).

@@ -139,7 +139,7 @@ impl Program {
         loaded: &Loaded,
         kernel: impl Into<Arc<KernelTypes>>,
         number: usize,
-    ) -> Result<(Self, Vec<Place>), ScxError> {
+    ) -> Result<(Self, Vec<Became>), ScxError> {
         let kernel = kernel.into();
         let of = loaded.programs.get(number).and_then(|program| program.btf);
         let of = of.ok_or_else(|| ScxError::broken("a program was loaded without types"))?;
@@ -152,7 +152,7 @@ impl Program {
 
 /// What a map of the loader becomes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Became {
     /// A map, by number.
     Map(usize),
     /// A section of variables, by number.
@@ -167,7 +167,7 @@ struct Takeover<'a> {
     /// Number of the type information of the scheduler's programs.
     of: usize,
     btf: Btf,
-    places: Vec<Place>,
+    places: Vec<Became>,
     maps: Vec<MapDefinition>,
     entries: Vec<Entry>,
     pages: Vec<(u32, Vec<u8>)>,
@@ -221,9 +221,9 @@ impl<'a> Takeover<'a> {
     }
 
     /// Takes a map over.
-    fn map(&mut self, map: &LoadedMap) -> Place {
+    fn map(&mut self, map: &LoadedMap) -> Became {
         if map.btf.is_some_and(|btf| btf != self.of) {
-            return Place::Nothing;
+            return Became::Nothing;
         }
         let of = map.definition.value;
         let described = match self.btf.kind(of) {
@@ -247,13 +247,13 @@ impl<'a> Takeover<'a> {
                 read_only: map.definition.flags & READ_ONLY != 0,
                 variables: variables.collect(),
             });
-            return Place::Data(self.data.len() - 1);
+            return Became::Data(self.data.len() - 1);
         }
         let number = self.maps.len();
         self.maps.push(MapDefinition { name: self.full_name(map), ..map.definition.clone() });
         self.add_entries(number, map);
         self.pages.extend(map.pages.clone());
-        Place::Map(number)
+        Became::Map(number)
     }
 
     /// The name of a map, which the kernel cuts off after 15 bytes. The types have it whole.
@@ -412,16 +412,16 @@ impl<'a> Takeover<'a> {
     /// What a load of 64 bits refers to.
     fn loads(&mut self, instruction: Instruction, upper: u32) -> Result<Target, ScxError> {
         let unknown = || ScxError::Lacks(format!("an address of kind {} in code", instruction.src));
-        let place = self.places.get(instruction.imm as usize).copied().unwrap_or(Place::Nothing);
+        let place = self.places.get(instruction.imm as usize).copied().unwrap_or(Became::Nothing);
         match (instruction.src, place) {
-            (OF_MAP, Place::Map(map)) => Ok(Target::Map(map)),
-            (OF_MAP_VALUE, Place::Data(section)) => {
+            (OF_MAP, Became::Map(map)) => Ok(Target::Map(map)),
+            (OF_MAP_VALUE, Became::Data(section)) => {
                 let offset = u64::from(upper);
                 let inside = offset <= self.data[section].bytes.len() as u64;
                 let outside = || ScxError::broken("an address is outside of its variables");
                 inside.then_some(Target::Data { section, offset }).ok_or_else(outside)
             }
-            (OF_MAP_VALUE, Place::Map(map)) if self.maps[map].kind == ARENA => {
+            (OF_MAP_VALUE, Became::Map(map)) if self.maps[map].kind == ARENA => {
                 Ok(Target::Arena(upper.into()))
             }
             (OF_MAP | OF_MAP_VALUE, _) => Err(ScxError::broken("code refers to a lost map")),

@@ -84,7 +84,7 @@ struct Metric {
 
 /// The values of the metrics by scheduler, for one machine and workload.
 #[derive(Default)]
-struct Place {
+struct Values {
     schedulers: IndexMap<String, Vec<Vec<f64>>>,
 }
 
@@ -95,7 +95,7 @@ impl Changes {
     /// If the columns are not those of a result.
     pub fn of(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Self, SweepError> {
         let metrics = metrics(schema);
-        let mut places: IndexMap<(String, String), Place> = IndexMap::new();
+        let mut places: IndexMap<(String, String), Values> = IndexMap::new();
         let mut failed: IndexMap<[String; 3], Failed> = IndexMap::new();
         for batch in batches {
             let text = |name| Ok::<_, SweepError>(column(batch, name)?.as_string::<i32>());
@@ -178,7 +178,7 @@ impl Failed {
     }
 }
 
-impl Place {
+impl Values {
     /// Adds the values of a row.
     fn add(&mut self, scheduler: String, metrics: &[Metric], batch: &RecordBatch, row: usize) {
         let values = self.schedulers.entry(scheduler);

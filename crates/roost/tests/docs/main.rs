@@ -163,6 +163,44 @@ fn commits_that_the_documentation_names_are_in_the_history() {
     assert!(missing.is_empty(), "no ancestors of HEAD: {missing:#?}");
 }
 
+/// These names once stood for several things each. Each is the name of at most one type now.
+#[test]
+fn names_stand_for_one_thing() {
+    let kinds = ["struct", "enum", "trait", "type", "union"];
+    let mut found = Vec::new();
+    for file in sources() {
+        let text = std::fs::read_to_string(root().join(&file)).unwrap();
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let types = words.windows(2).filter(|pair| kinds.contains(&pair[0])).map(|pair| pair[1]);
+        found.extend(types.map(|name| (name.to_owned(), file.clone())));
+    }
+    for name in ["World", "Pass", "Rules", "Place", "Node", "Move"] {
+        let of_name = found.iter().filter(|(known, _)| known == name).collect::<Vec<_>>();
+        assert!(of_name.len() <= 1, "{of_name:#?}");
+    }
+    assert!(found.iter().any(|(name, _)| name == "World"), "sources are read");
+}
+
+/// The sources of all crates, without tests beside `src`.
+fn sources() -> Vec<PathBuf> {
+    let mut folders = vec![root().join("policy/src")];
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    folders.extend(crates.map(|entry| entry.unwrap().path().join("src")));
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                None if path.is_dir() => folders.push(path),
+                Some(extension) if extension == "rs" => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
 /// The programs that made docs/results.json are clean builds of commits in the history.
 #[test]
 fn programs_of_the_results_are_in_the_history() {

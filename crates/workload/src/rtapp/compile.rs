@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::read::{Event, File, Phase, Task};
-use super::values::Place;
+use super::values::Origin;
 use super::{Loaded, TaskLog};
 use crate::program::{ProgramBuilder, Times};
 use crate::validate::{Fault, Invalid};
@@ -144,37 +144,37 @@ struct Compiler {
     /// Timers that some use calls "absolute": template (`None`: shared) and number.
     absolute_timers: BTreeSet<(Option<usize>, u32)>,
     /// For each template, the place in the file of each operation.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<Origin>>,
 }
 
 /// A task's program under construction, with the place of each operation.
 #[derive(Default)]
 struct Writer {
     program: ProgramBuilder,
-    places: Vec<Place>,
+    places: Vec<Origin>,
     own_timers: Numbering,
 }
 
 impl Writer {
-    fn push(&mut self, place: &Place, op: Op) {
+    fn push(&mut self, place: &Origin, op: Op) {
         self.program.push(op);
         self.mark(place);
     }
 
-    fn set_affinity(&mut self, place: &Place, cpus: Option<Vec<u32>>) {
+    fn set_affinity(&mut self, place: &Origin, cpus: Option<Vec<u32>>) {
         let set = affinity(&mut self.program.program_mut().affinities, cpus);
         self.push(place, Op::SetAffinity(set));
     }
 
     /// Sets the place of all operations that have none.
-    fn mark(&mut self, place: &Place) {
+    fn mark(&mut self, place: &Origin) {
         self.places.resize(self.program.len(), place.clone());
     }
 
     /// Adds a loop, like [`ProgramBuilder::repeat`].
     fn repeat(
         &mut self,
-        place: &Place,
+        place: &Origin,
         times: Times,
         body: impl FnOnce(&mut Writer) -> Result<(), WorkloadError>,
     ) -> Result<(), WorkloadError> {
@@ -258,7 +258,7 @@ impl Compiler {
 
     /// Adds a write of `bytes`. rt-app writes from the start of the thread's buffer, repeatedly, until all bytes are
     /// written. Parts of the buffer that events of different sizes write are separate regions.
-    fn memory(&mut self, writer: &mut Writer, task: &Task, place: &Place, bytes: u64) {
+    fn memory(&mut self, writer: &mut Writer, task: &Task, place: &Origin, bytes: u64) {
         let buffer = self.memory_buffer_bytes;
         for (part, times) in [(buffer, bytes / buffer), (bytes % buffer, 1)] {
             if part == 0 || times == 0 {
@@ -330,7 +330,7 @@ impl Compiler {
     fn add_event(
         &mut self,
         writer: &mut Writer,
-        place: &Place,
+        place: &Origin,
         event: &Event,
         tasks: &BTreeMap<&str, u32>,
     ) -> Result<(), WorkloadError> {
@@ -385,7 +385,7 @@ impl Compiler {
     fn suspend_or_resume(
         &mut self,
         writer: &mut Writer,
-        place: &Place,
+        place: &Origin,
         name: &str,
         suspends: bool,
     ) -> Op {
@@ -399,7 +399,7 @@ impl Compiler {
     }
 
     /// Acquires the barrier's mutex and waits for the others. Returns the last operation, which releases the mutex.
-    fn meet(&mut self, writer: &mut Writer, place: &Place, name: &str) -> Op {
+    fn meet(&mut self, writer: &mut Writer, place: &Origin, name: &str) -> Op {
         let barrier = self.names.barriers.number(name);
         let mutex = self.names.mutexes.number(Mutex::Barrier(barrier));
         writer.push(place, Op::Lock(mutex));
@@ -490,7 +490,7 @@ fn can_complete_a_loop(task: &Task) -> bool {
     events.all(|(_, event)| !matches!(event, Event::RunForEver))
 }
 
-fn run_for_ever(writer: &mut Writer, place: &Place) {
+fn run_for_ever(writer: &mut Writer, place: &Origin) {
     writer.program.repeat(Times::Forever, |body| {
         body.push(Op::Run { ns: NS_PER_S });
     });
@@ -509,7 +509,7 @@ fn affinity(affinities: &mut Vec<Option<Vec<u32>>>, cpus: Option<Vec<u32>>) -> u
     }) as u32
 }
 
-fn fork(place: &Place, name: &str, tasks: &BTreeMap<&str, u32>) -> Result<Op, WorkloadError> {
+fn fork(place: &Origin, name: &str, tasks: &BTreeMap<&str, u32>) -> Result<Op, WorkloadError> {
     tasks.get(name).map(|task| Op::Fork(*task)).ok_or_else(|| {
         let known: Vec<&str> = tasks.keys().copied().collect();
         let problem = format!("no task '{}'", name.escape_debug());
@@ -518,7 +518,7 @@ fn fork(place: &Place, name: &str, tasks: &BTreeMap<&str, u32>) -> Result<Op, Wo
 }
 
 /// Describes a broken invariant in terms of the file.
-fn place_of(invalid: &Invalid, file: &File, places: &[Vec<Place>]) -> WorkloadError {
+fn place_of(invalid: &Invalid, file: &File, places: &[Vec<Origin>]) -> WorkloadError {
     let op_place = invalid.template.as_ref().and_then(|(template, _)| {
         let ops = places.get(*template as usize)?;
         ops.get(invalid.op? as usize)
@@ -530,7 +530,7 @@ fn place_of(invalid: &Invalid, file: &File, places: &[Vec<Place>]) -> WorkloadEr
         .map(|task| &task.place);
     let place = op_place.or(task_place).unwrap_or(&file.place);
     let place = if place.path.is_empty() {
-        Place { path: "tasks".to_string(), ..place.clone() }
+        Origin { path: "tasks".to_string(), ..place.clone() }
     } else {
         place.clone()
     };

@@ -11,7 +11,7 @@ use crate::WorkloadError;
 
 /// A value, and where it begins.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct Located {
     /// Line, counted from 1.
     pub(super) line: usize,
     /// The value.
@@ -22,7 +22,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Value {
     Object(Vec<Member>),
-    Array(Vec<Node>),
+    Array(Vec<Located>),
     Text(String),
     Integer(i64),
     /// A number that is not an integer, or is too large for one, as text.
@@ -41,7 +41,7 @@ pub(super) struct Member {
     /// Line of the key.
     pub(super) line: usize,
     /// Its value.
-    pub(super) node: Node,
+    pub(super) node: Located,
 }
 
 impl Value {
@@ -64,7 +64,7 @@ impl Value {
 const MAX_DEPTH: usize = 32;
 
 /// Parses a whole file.
-pub(super) fn parse(text: &str, file: &str) -> Result<Node, WorkloadError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Located, WorkloadError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ScannerOptions {
         allow_single_quoted_strings: true,
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, WorkloadError> {
+    fn value(&mut self, depth: usize) -> Result<Located, WorkloadError> {
         if depth > MAX_DEPTH {
             let problem = format!("more than {MAX_DEPTH} levels of nesting");
             return Err(self.syntax(problem, "an rt-app file has six levels at most"));
@@ -144,10 +144,10 @@ impl<'a> Parser<'a> {
             _ => return Err(self.unexpected("a value", "write a number, a string or an object")),
         };
         self.advance()?;
-        Ok(Node { line, value })
+        Ok(Located { line, value })
     }
 
-    fn object(&mut self, depth: usize) -> Result<Node, WorkloadError> {
+    fn object(&mut self, depth: usize) -> Result<Located, WorkloadError> {
         let line = self.line;
         let mut members = Vec::new();
         self.advance()?;
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.advance()?;
-        Ok(Node { line, value: Value::Object(members) })
+        Ok(Located { line, value: Value::Object(members) })
     }
 
     fn member(&mut self, key: String, depth: usize) -> Result<Member, WorkloadError> {
@@ -178,13 +178,13 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 self.value(depth + 1)?
             }
-            Some(Token::Comma | Token::CloseBrace) => Node { line, value: Value::Absent },
+            Some(Token::Comma | Token::CloseBrace) => Located { line, value: Value::Absent },
             _ => return Err(self.unexpected("':'", "put a colon between key and value")),
         };
         Ok(Member { key, line, node })
     }
 
-    fn array(&mut self, depth: usize) -> Result<Node, WorkloadError> {
+    fn array(&mut self, depth: usize) -> Result<Located, WorkloadError> {
         let line = self.line;
         let mut items = Vec::new();
         self.advance()?;
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.advance()?;
-        Ok(Node { line, value: Value::Array(items) })
+        Ok(Located { line, value: Value::Array(items) })
     }
 
     fn unexpected(&self, expected: &str, remedy: &'static str) -> WorkloadError {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::json::{Member, Node, Value};
+use super::json::{Located, Member, Value};
 use super::values::{
-    MAX_NUMBER, Place, Read, boolean, fields, find, microseconds, not_empty, number, numbers,
+    MAX_NUMBER, Origin, Read, boolean, fields, find, microseconds, not_empty, number, numbers,
     object, only_once, scalar, text, times,
 };
 use crate::program::Times;
@@ -20,7 +20,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// A whole file.
 pub(super) struct File {
-    pub(super) place: Place,
+    pub(super) place: Origin,
     pub(super) global: Global,
     pub(super) tasks: Vec<Task>,
     /// Notes about what the model ignores in the file, one line each.
@@ -39,7 +39,7 @@ const DEFAULT_MEMORY_BUFFER_BYTES: u64 = 4 << 20;
 
 /// An entry of "tasks".
 pub(super) struct Task {
-    pub(super) place: Place,
+    pub(super) place: Origin,
     pub(super) name: String,
     pub(super) instances: u32,
     pub(super) times: Times,
@@ -55,7 +55,7 @@ pub(super) struct Task {
 
 /// An entry of "phases".
 pub(super) struct Phase {
-    pub(super) place: Place,
+    pub(super) place: Origin,
     pub(super) times: Times,
     pub(super) policy: Option<Policy>,
     pub(super) nice: Option<i8>,
@@ -63,7 +63,7 @@ pub(super) struct Phase {
     pub(super) cpus: Option<Vec<u32>>,
     pub(super) nodes: Vec<u32>,
     pub(super) taskgroup: Option<String>,
-    pub(super) events: Vec<(Place, Event)>,
+    pub(super) events: Vec<(Origin, Event)>,
 }
 
 /// An event. Times are in ns.
@@ -122,8 +122,8 @@ impl SchedulingPolicy {
 const REAL_TIME_NICE: i8 = -20;
 
 /// Reads a parsed file.
-pub(super) fn file(root: &Node, file: &str) -> Read<File> {
-    let top = Place { file: file.to_string(), line: root.line, path: String::new() };
+pub(super) fn file(root: &Located, file: &str) -> Read<File> {
+    let top = Origin { file: file.to_string(), line: root.line, path: String::new() };
     let sections = object(&top, root)?;
     only_once(&top, sections, |_| false)?;
     let mut notes = Vec::new();
@@ -149,7 +149,7 @@ pub(super) fn file(root: &Node, file: &str) -> Read<File> {
     let Some((place, node)) = tasks_section else {
         let remedy =
             "a complete file has a \"tasks\" object; merge fragments with rt-app's merge.py";
-        return Err(Place { path: "tasks".to_string(), ..top }.error("missing", remedy));
+        return Err(Origin { path: "tasks".to_string(), ..top }.error("missing", remedy));
     };
     let mut tasks = Vec::new();
     for member in object(&place, node)? {
@@ -177,7 +177,12 @@ fn rename_equal_tasks(tasks: &mut [Task]) {
     }
 }
 
-fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<String>) -> Read<()> {
+fn read_global(
+    top: &Origin,
+    node: &Located,
+    global: &mut Global,
+    notes: &mut Vec<String>,
+) -> Read<()> {
     let members = object(top, node)?;
     only_once(top, members, |_| false)?;
     for member in members {
@@ -215,7 +220,7 @@ fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<St
     Ok(())
 }
 
-fn duration(place: &Place, node: &Node) -> Read<Option<u64>> {
+fn duration(place: &Origin, node: &Located) -> Read<Option<u64>> {
     match number(place, node, -1, MAX_NUMBER)? {
         -1 => Ok(None),
         0 => Err(place.error("a run of 0 s", "give seconds, or -1 for until all tasks exit")),
@@ -224,7 +229,7 @@ fn duration(place: &Place, node: &Node) -> Read<Option<u64>> {
 }
 
 /// Either ns per loop, or "CPU3". Only the form is checked, because `run` means time at full speed here.
-fn calibration(place: &Place, node: &Node) -> Read<()> {
+fn calibration(place: &Origin, node: &Located) -> Read<()> {
     match &node.value {
         Value::Integer(1..) => Ok(()),
         Value::Text(text)
@@ -237,7 +242,7 @@ fn calibration(place: &Place, node: &Node) -> Read<()> {
 }
 
 /// Resources are created where they are used. As in rt-app, this section is only checked.
-fn read_resources(top: &Place, node: &Node) -> Read<()> {
+fn read_resources(top: &Origin, node: &Located) -> Read<()> {
     const TYPES: [&str; 10] = [
         "mutex",
         "wait",
@@ -270,7 +275,7 @@ fn read_resources(top: &Place, node: &Node) -> Read<()> {
 }
 
 fn read_task(
-    place: &Place,
+    place: &Origin,
     member: &Member,
     global: &Global,
     notes: &mut Vec<String>,
@@ -318,7 +323,7 @@ fn read_task(
 }
 
 /// rt-app refuses a task group together with a policy of another class (`check_taskgroup_policy_dep()`).
-fn may_have_group(place: &Place, policy: SchedulingPolicy, has_group: bool) -> Read<()> {
+fn may_have_group(place: &Origin, policy: SchedulingPolicy, has_group: bool) -> Read<()> {
     match policy {
         SchedulingPolicy::RealTime(name) if has_group => Err(place.error(
             format!("a taskgroup with policy {name}"),
@@ -328,7 +333,7 @@ fn may_have_group(place: &Place, policy: SchedulingPolicy, has_group: bool) -> R
     }
 }
 
-fn empty_task(place: &Place, member: &Member) -> Task {
+fn empty_task(place: &Origin, member: &Member) -> Task {
     Task {
         place: place.clone(),
         name: member.key.clone(),
@@ -345,7 +350,7 @@ fn empty_task(place: &Place, member: &Member) -> Task {
     }
 }
 
-fn unknown_task_key(place: &Place, key: &str, has_phases: bool) -> WorkloadError {
+fn unknown_task_key(place: &Origin, key: &str, has_phases: bool) -> WorkloadError {
     if has_phases && event_of(key).is_some() {
         return place.error("an event beside phases", "move it into a phase");
     }
@@ -367,7 +372,7 @@ fn unknown_task_key(place: &Place, key: &str, has_phases: bool) -> WorkloadError
 }
 
 /// The single phase of a task without "phases". The phase's loop is the task's loop.
-fn events_of_task(place: &Place, members: &[Member], task: &str) -> Read<Phase> {
+fn events_of_task(place: &Origin, members: &[Member], task: &str) -> Read<Phase> {
     let mut phase = empty_phase(place);
     for member in members {
         if let Some(event) = event_of(&member.key) {
@@ -379,7 +384,7 @@ fn events_of_task(place: &Place, members: &[Member], task: &str) -> Read<Phase> 
     require_events(phase)
 }
 
-fn empty_phase(place: &Place) -> Phase {
+fn empty_phase(place: &Origin) -> Phase {
     Phase {
         place: place.clone(),
         times: Times::Exactly(1),
@@ -401,7 +406,12 @@ fn require_events(phase: Phase) -> Read<Phase> {
 }
 
 /// Reads phases in order. A phase without a scheduling policy or task group of its own keeps those of the phase before.
-fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -> Read<Vec<Phase>> {
+fn read_phases(
+    top: &Origin,
+    node: &Located,
+    task: &Task,
+    notes: &mut Vec<String>,
+) -> Read<Vec<Phase>> {
     let mut phases = Vec::new();
     let (mut policy, mut has_group) = (task.scheduling, task.taskgroup.is_some());
     for member in object(top, node)? {
@@ -424,8 +434,8 @@ fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -
 }
 
 fn read_phase(
-    top: &Place,
-    node: &Node,
+    top: &Origin,
+    node: &Located,
     task: &str,
     current: &mut SchedulingPolicy,
     notes: &mut Vec<String>,
@@ -467,13 +477,13 @@ fn read_phase(
     require_events(phase)
 }
 
-fn unknown_phase_key(place: &Place) -> WorkloadError {
+fn unknown_phase_key(place: &Origin) -> WorkloadError {
     let remedy = "a phase has loop, cpus, policy, priority, dl-runtime, taskgroup and events (run, runtime, sleep, \
         timer, lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
     place.error("unknown key", remedy)
 }
 
-fn real_time_note(place: &Place, policy: &str) -> String {
+fn real_time_note(place: &Origin, policy: &str) -> String {
     format!(
         "{}: {policy} runs as SCHED_OTHER with nice {REAL_TIME_NICE}, real-time classes are not \
          simulated",
@@ -519,7 +529,7 @@ fn is_event(key: &str) -> bool {
     event_of(key).is_some()
 }
 
-fn read_event(place: &Place, event: &str, node: &Node, task: &str) -> Read<Event> {
+fn read_event(place: &Origin, event: &str, node: &Located, task: &str) -> Read<Event> {
     let name = || text(place, node).and_then(|name| not_empty(place, name));
     Ok(match event {
         "run" if matches!(node.value, Value::Integer(..0)) => Event::RunForEver,
@@ -553,7 +563,7 @@ fn read_event(place: &Place, event: &str, node: &Node, task: &str) -> Read<Event
 }
 
 /// The name of a suspend. If none is given, it is the task's name, as in workgen.
-fn suspend_name(place: &Place, node: &Node, task: &str) -> Read<String> {
+fn suspend_name(place: &Origin, node: &Located, task: &str) -> Read<String> {
     match &node.value {
         Value::Absent => Ok(task.to_string()),
         Value::Text(name) if name.is_empty() => Ok(task.to_string()),
@@ -561,7 +571,7 @@ fn suspend_name(place: &Place, node: &Node, task: &str) -> Read<String> {
     }
 }
 
-fn condition_and_mutex(place: &Place, node: &Node) -> Read<(String, String)> {
+fn condition_and_mutex(place: &Origin, node: &Located) -> Read<(String, String)> {
     let fields = fields(place, node, &["ref", "mutex"])?;
     match fields.as_slice() {
         [Some((ref_place, condition)), Some((mutex_place, mutex))] => Ok((
@@ -575,7 +585,7 @@ fn condition_and_mutex(place: &Place, node: &Node) -> Read<(String, String)> {
     }
 }
 
-fn read_timer(place: &Place, node: &Node) -> Read<Event> {
+fn read_timer(place: &Origin, node: &Located) -> Read<Event> {
     let remedy = "write { \"ref\" : \"unique\", \"period\" : us }";
     let fields = fields(place, node, &["ref", "period", "mode"])?;
     let [Some((ref_place, name)), Some((period_place, period)), mode] = fields.as_slice() else {
@@ -596,7 +606,7 @@ fn read_timer(place: &Place, node: &Node) -> Read<Event> {
     Ok(Event::Timer { name, period_ns: microseconds(period_place, period)?, absolute })
 }
 
-fn taskgroup(place: &Place, node: &Node) -> Read<Option<String>> {
+fn taskgroup(place: &Origin, node: &Located) -> Read<Option<String>> {
     match text(place, node)? {
         "" => Ok(None),
         path if path.starts_with('/') => Ok(Some(path.to_string())),
@@ -604,7 +614,7 @@ fn taskgroup(place: &Place, node: &Node) -> Read<Option<String>> {
     }
 }
 
-fn policy(place: &Place, node: &Node) -> Read<SchedulingPolicy> {
+fn policy(place: &Origin, node: &Located) -> Read<SchedulingPolicy> {
     match text(place, node)? {
         "SCHED_OTHER" => Ok(SchedulingPolicy::Fair(Policy::Normal)),
         "SCHED_BATCH" => Ok(SchedulingPolicy::Fair(Policy::Batch)),
@@ -623,7 +633,7 @@ fn policy(place: &Place, node: &Node) -> Read<SchedulingPolicy> {
 fn custom_slice(
     policy: SchedulingPolicy,
     sets_priority: bool,
-    given: Option<(Place, &Node)>,
+    given: Option<(Origin, &Located)>,
     notes: &mut Vec<String>,
 ) -> Read<Option<u64>> {
     let Some((place, node)) = given else { return Ok(None) };
@@ -640,13 +650,13 @@ fn custom_slice(
     Ok(None)
 }
 
-fn deadline_note(place: &Place, node: &Node) -> Read<String> {
+fn deadline_note(place: &Origin, node: &Located) -> Read<String> {
     microseconds(place, node)?;
     Ok(format!("{}: only SCHED_DEADLINE has it, which is not simulated", place.path))
 }
 
 /// The nice value for a policy with its priority.
-fn nice(policy: SchedulingPolicy, priority: Option<(Place, &Node)>) -> Read<i8> {
+fn nice(policy: SchedulingPolicy, priority: Option<(Origin, &Located)>) -> Read<i8> {
     match (policy, priority) {
         (SchedulingPolicy::Fair(_), None) => Ok(0),
         (SchedulingPolicy::Fair(_), Some((place, node))) => {

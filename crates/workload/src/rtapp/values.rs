@@ -1,6 +1,6 @@
 //! Reads single values of an rt-app file, and checks their type and range. Error messages name the place.
 
-use super::json::{Member, Node, Value};
+use super::json::{Located, Member, Value};
 use crate::WorkloadError;
 use crate::program::Times;
 
@@ -14,7 +14,7 @@ pub(super) type Read<T> = Result<T, WorkloadError>;
 
 /// The place of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Origin {
     /// The file.
     pub(super) file: String,
     /// Line of the key.
@@ -23,13 +23,13 @@ pub(super) struct Place {
     pub(super) path: String,
 }
 
-impl Place {
+impl Origin {
     /// The place of a key below this one.
-    pub(super) fn below(&self, member: &Member) -> Place {
+    pub(super) fn below(&self, member: &Member) -> Origin {
         let key = member.key.escape_debug();
         let path =
             if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) };
-        Place { file: self.file.clone(), line: member.line, path }
+        Origin { file: self.file.clone(), line: member.line, path }
     }
 
     /// An error at this place.
@@ -48,11 +48,11 @@ impl Place {
     }
 }
 
-pub(super) fn wrong_type(place: &Place, node: &Node, expected: &str) -> WorkloadError {
+pub(super) fn wrong_type(place: &Origin, node: &Located, expected: &str) -> WorkloadError {
     place.error(format!("the value is {}", node.value.kind()), format!("give {expected}"))
 }
 
-pub(super) fn object<'a>(place: &Place, node: &'a Node) -> Read<&'a [Member]> {
+pub(super) fn object<'a>(place: &Origin, node: &'a Located) -> Read<&'a [Member]> {
     match &node.value {
         Value::Object(members) => Ok(members),
         _ => Err(wrong_type(place, node, "an object { ... }")),
@@ -65,7 +65,7 @@ pub(super) fn find<'a>(members: &'a [Member], key: &str) -> Option<&'a Member> {
 
 /// Refuses equal keys, unless `repeatable` accepts them. rt-app would silently use one of them.
 pub(super) fn only_once(
-    place: &Place,
+    place: &Origin,
     members: &[Member],
     repeatable: impl Fn(&str) -> bool,
 ) -> Read<()> {
@@ -81,10 +81,10 @@ pub(super) fn only_once(
 
 /// The fields of an object with these names, each `None` if it is missing. Other fields are an error.
 pub(super) fn fields<'a>(
-    top: &Place,
-    node: &'a Node,
+    top: &Origin,
+    node: &'a Located,
     names: &[&str],
-) -> Read<Vec<Option<(Place, &'a Node)>>> {
+) -> Read<Vec<Option<(Origin, &'a Located)>>> {
     let members = object(top, node)?;
     only_once(top, members, |_| false)?;
     if let Some(other) = members.iter().find(|member| !names.contains(&member.key.as_str())) {
@@ -95,35 +95,35 @@ pub(super) fn fields<'a>(
     Ok(names.iter().map(field).collect())
 }
 
-pub(super) fn text<'a>(place: &Place, node: &'a Node) -> Read<&'a str> {
+pub(super) fn text<'a>(place: &Origin, node: &'a Located) -> Read<&'a str> {
     match &node.value {
         Value::Text(text) => Ok(text),
         _ => Err(wrong_type(place, node, "a string")),
     }
 }
 
-pub(super) fn not_empty(place: &Place, name: &str) -> Read<String> {
+pub(super) fn not_empty(place: &Origin, name: &str) -> Read<String> {
     if name.is_empty() {
         return Err(place.error("the name is empty", "give a name"));
     }
     Ok(name.to_string())
 }
 
-pub(super) fn boolean(place: &Place, node: &Node) -> Read<bool> {
+pub(super) fn boolean(place: &Origin, node: &Located) -> Read<bool> {
     match node.value {
         Value::Bool(value) => Ok(value),
         _ => Err(wrong_type(place, node, "true or false")),
     }
 }
 
-pub(super) fn scalar(place: &Place, node: &Node) -> Read<()> {
+pub(super) fn scalar(place: &Origin, node: &Located) -> Read<()> {
     match node.value {
         Value::Object(_) | Value::Array(_) => Err(wrong_type(place, node, "a plain value")),
         _ => Ok(()),
     }
 }
 
-pub(super) fn number(place: &Place, node: &Node, min: i64, max: i64) -> Read<i64> {
+pub(super) fn number(place: &Origin, node: &Located, min: i64, max: i64) -> Read<i64> {
     match node.value {
         Value::Integer(value) if (min..=max).contains(&value) => Ok(value),
         Value::Integer(value) => {
@@ -139,11 +139,11 @@ pub(super) fn number(place: &Place, node: &Node, min: i64, max: i64) -> Read<i64
 
 /// A number of microseconds, converted to ns. Zero is allowed, because rt-app's templates contain events of length 0 to
 /// be filled in.
-pub(super) fn microseconds(place: &Place, node: &Node) -> Read<u64> {
+pub(super) fn microseconds(place: &Origin, node: &Located) -> Read<u64> {
     Ok(number(place, node, 0, MAX_NUMBER)? as u64 * NS_PER_US)
 }
 
-pub(super) fn times(place: &Place, node: &Node) -> Read<Times> {
+pub(super) fn times(place: &Origin, node: &Located) -> Read<Times> {
     match number(place, node, -1, MAX_NUMBER)? {
         -1 => Ok(Times::Forever),
         0 => Err(place.error("0 never runs", "give a number from 1, or -1 for ever")),
@@ -151,7 +151,7 @@ pub(super) fn times(place: &Place, node: &Node) -> Read<Times> {
     }
 }
 
-pub(super) fn numbers(place: &Place, node: &Node, what: &str, max: i64) -> Read<Vec<u32>> {
+pub(super) fn numbers(place: &Origin, node: &Located, what: &str, max: i64) -> Read<Vec<u32>> {
     let Value::Array(items) = &node.value else {
         return Err(wrong_type(place, node, &format!("an array of {what} numbers")));
     };
@@ -160,7 +160,7 @@ pub(super) fn numbers(place: &Place, node: &Node, what: &str, max: i64) -> Read<
     }
     let mut list = Vec::new();
     for item in items {
-        let place = Place { line: item.line, ..place.clone() };
+        let place = Origin { line: item.line, ..place.clone() };
         list.push(number(&place, item, 0, max)? as u32);
     }
     list.sort_unstable();
