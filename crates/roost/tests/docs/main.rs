@@ -122,18 +122,24 @@ fn every_page_is_in_the_book() {
     assert_eq!(listed, pages.collect());
 }
 
-/// The commits of this repository that `text` names. They have 7 digits; commits of Linux have 12. Seven decimal digits
-/// are a number, unless "program" or "commit" precedes them.
+/// The commits of this repository that `text` names. They have 7 digits, or 12 after "roost" and perhaps its version;
+/// other commits with 12 digits are of Linux. Seven decimal digits are a number, unless "program" or "commit" precedes
+/// them.
 fn commits(text: &str) -> Vec<&str> {
-    let words = || text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let before = std::iter::once("").chain(words());
-    let named = before.zip(words()).filter(|(before, word)| {
-        let hexadecimal = |c: char| matches!(c, '0'..='9' | 'a'..='f');
-        let number = word.chars().all(|c| c.is_ascii_digit());
-        let is_told = ["program", "Program", "commit"].contains(before);
-        word.len() == 7 && word.chars().all(hexadecimal) && (!number || is_told)
-    });
-    named.map(|(_, word)| word).collect()
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    let number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
+    let is_named = |at: usize| {
+        let word = words[at];
+        let before = |back: usize| at.checked_sub(back).map_or("", |at| words[at]);
+        let is_told = || ["program", "Program", "commit"].contains(&before(1));
+        let has_version = || before(4) == "roost" && [1, 2, 3].map(before).into_iter().all(number);
+        let is_roost = || before(1) == "roost" || has_version();
+        let hexadecimal = word.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+        hexadecimal
+            && (word.len() == 7 && (!number(word) || is_told()) || word.len() == 12 && is_roost())
+    };
+    (0..words.len()).filter(|at| is_named(*at)).map(|at| words[at]).collect()
 }
 
 #[test]
@@ -141,6 +147,8 @@ fn commits_are_told_from_numbers_and_from_linux_commits() {
     let text =
         "Program 0914351, (455a50c, 11fa2df); 1103140 switches, commit e496132ebedd; 0x3a5b500";
     assert_eq!(commits(text), ["0914351", "455a50c", "11fa2df"]);
+    let text = "roost 0.2.0 (0eae6a5557d6), by roost 4ecac9746267; Linux 5.18.0 (e496132ebedd)";
+    assert_eq!(commits(text), ["0eae6a5557d6", "4ecac9746267"]);
 }
 
 #[test]
