@@ -276,6 +276,14 @@ pub enum FeatureError {
         /// The switch.
         switch: String,
     },
+    /// The number is given more than once.
+    #[error("{name}: '{number}' is given twice; leave one of them out")]
+    Twice {
+        /// What was given.
+        name: String,
+        /// The number.
+        number: String,
+    },
     /// The value of a setting is out of range or not a number.
     #[error("{name}: '{setting}' takes a whole number from {least} to {most}, {unit}")]
     Value {
@@ -421,6 +429,11 @@ impl Features {
             if given_so_far.iter().any(opposite) {
                 let switch = part.strip_prefix("no-").unwrap_or(part).to_owned();
                 return Err(FeatureError::Contradiction { name: given(), switch });
+            }
+            if let Some((number, _)) = part.split_once('=')
+                && given_so_far.iter().any(|other| other.split('=').next() == Some(number))
+            {
+                return Err(FeatureError::Twice { name: given(), number: number.to_owned() });
             }
             features.apply(part)?;
             given_so_far.push(part);
@@ -753,5 +766,7 @@ mod tests {
         for name in ["fair@7.2+cling+no-cling", "fair@7.2+no-cling+sis-prop+cling"] {
             assert!(error(name).contains("both as +cling and as +no-cling"), "{name}");
         }
+        let twice = error("fair@7.2+cling-degree=3+cling+cling-degree=5");
+        assert!(twice.contains("'cling-degree' is given twice"), "{twice}");
     }
 }

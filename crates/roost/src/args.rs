@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use roost_engine::Time;
@@ -686,22 +686,23 @@ pub fn help_or_error(error: &clap::Error) -> Result<(), Error> {
             let text = if colours { rendered.ansi().to_string() } else { rendered.to_string() };
             print(&text)
         }
-        _ => Err(Error::Usage(in_one_line(&rendered.to_string()))),
+        _ => Err(Error::Usage(in_one_line(error))),
     }
 }
 
-/// Joins clap's paragraphs into one line, leaves out the usage, and names the command whose help says more.
-fn in_one_line(rendered: &str) -> String {
+/// Joins clap's paragraphs into one line, leaves out the usage and the advice to write an unknown option as a value,
+/// and names the command whose help says more.
+fn in_one_line(error: &clap::Error) -> String {
+    const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"];
+    let rendered = error.render().to_string();
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut line = rendered
         .trim_start_matches("error: ")
         .split("\n\n")
-        .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"))
         .map(words)
+        .filter(|part| !LEFT_OUT.iter().any(|start| part.starts_with(start)))
         .collect::<Vec<_>>()
         .join("; ");
-    line += &format_hint();
-    line += policy_hint();
     let cli = Cli::command();
     let mut command = &cli;
     let mut names = "roost".to_owned();
@@ -710,16 +711,36 @@ fn in_one_line(rendered: &str) -> String {
         command = inner;
         names = format!("{names} {}", inner.get_name());
     }
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    {
+        line += &format_hint(command, option);
+    }
+    line += policy_hint();
     line += &format!("; see `{names} --help`");
     line
 }
 
-/// A hint for users who write a format as an option of its own (`--json`), as other tools allow.
-fn format_hint() -> String {
-    const FORMATS: [&str; 5] = ["json", "csv", "table", "markdown", "mmtests"];
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let format = FORMATS.iter().find(|format| given.contains(&format!("--{format}")));
-    format.map_or_else(String::new, |format| format!("; write --format {format}"))
+/// A hint for users who write a format as an option of its own (`--json`), as other tools allow. Empty if `command` has
+/// no formats, or if no command of roost has a format of this name.
+fn format_hint(command: &clap::Command, option: &str) -> String {
+    let own = formats(command);
+    let wanted = option.trim_start_matches('-').to_lowercase();
+    let is_known = |command| formats(command).contains(&wanted);
+    if own.contains(&wanted) {
+        return format!("; write --format {wanted}");
+    }
+    match !own.is_empty() && Cli::command().get_subcommands().any(is_known) {
+        true => format!("; --format takes {}", own.join(", ")),
+        false => String::new(),
+    }
+}
+
+/// The values of a command's option `--format`.
+fn formats(command: &clap::Command) -> Vec<String> {
+    let format = command.get_arguments().find(|argument| argument.get_long() == Some("format"));
+    let values = format.map(clap::Arg::get_possible_values).unwrap_or_default();
+    values.iter().map(|value| value.get_name().to_owned()).collect()
 }
 
 /// For those who look for rules of their own under that word.

@@ -964,9 +964,27 @@ fn names_that_are_nearly_right_are_answered_with_the_right_one() {
     let run = ["--workload", "hackbench", "fair@5.18"];
     assert!(compare(&run).contains("between 5.16 and 5.19"));
     let run = ["--workload", "hackbench", "fair@7.2", "--json"];
-    assert!(compare(&run).contains("write --format json"));
+    assert!(compare(&run).contains("write --format json") && !compare(&run).contains("tip:"));
     assert!(compare(&["fair@7.2"]).contains("--workload"));
     assert!(compare(&["--workload", "hackbench"]).contains("SCHEDULER"));
+}
+
+/// A hint proposes only what the subcommand takes. `sweep` and `run` have no formats.
+#[test]
+fn options_that_are_formats_elsewhere_are_answered_with_the_formats_of_the_subcommand() {
+    let answer = |subcommand: &str, option: &str| fails(&[subcommand, option], 2);
+    for (subcommand, option, hint) in [
+        ("compare", "--csv", "write --format csv;"),
+        ("compare", "--JSON", "write --format json;"),
+        ("compare", "--markdown", "--format takes table, mmtests, csv, json;"),
+        ("validate", "--markdown", "write --format markdown;"),
+        ("machine", "--table", "--format takes text, json, csv;"),
+    ] {
+        assert!(answer(subcommand, option).contains(hint), "{subcommand} {option}");
+    }
+    for (subcommand, option) in [("sweep", "--json"), ("run", "--csv"), ("compare", "--yaml")] {
+        assert!(!answer(subcommand, option).contains("--format"), "{subcommand} {option}");
+    }
 }
 
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scx/tests/data/small.bpf.o");

@@ -49,7 +49,7 @@ pub enum SettingsError {
         reason: String,
     },
     /// There are no settings with these names.
-    #[error("{place}: unknown settings: {}; known: {}", unknown.join(", "), known())]
+    #[error("{place}: unknown settings: {}; known: {}{}", unknown.join(", "), known(), meant(unknown))]
     Unknown {
         /// The file or the scheduler's name.
         place: String,
@@ -68,6 +68,16 @@ pub enum SettingsError {
 
 fn known() -> String {
     all().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The known settings that are similar to unknown ones, as questions.
+fn meant(unknown: &[String]) -> String {
+    let question = |given: &String| {
+        let name = given.split(['=', ' ']).next()?;
+        let name = name.strip_prefix("no-").unwrap_or(name);
+        roost_names::did_you_mean(name, all().map(|setting| setting.name))
+    };
+    unknown.iter().filter_map(question).map(|question| format!("; {question}")).collect()
 }
 
 /// The values that a setting takes, in words.

@@ -66,7 +66,9 @@ fn the_scheduler_of_this_project_takes_its_settings() {
     let (scheduler, notes) = SchedulerSpec::parse_noted("roost+no-cling+slice-us=1000").unwrap();
     assert_eq!(scheduler.switches(), ["no-cling", "slice-us=1000"]);
     assert!(scheduler.is_program() && notes.is_empty(), "{notes:?}");
-    assert!(refused("roost+slize-us=1").contains("unknown settings: slize-us=1; known: "));
+    let unknown = refused("roost+slize-us=1");
+    assert!(unknown.contains("unknown settings: slize-us=1; known: "));
+    assert!(unknown.ends_with("; did you mean slice-us?"), "{unknown}");
     assert!(refused("roost+slice-us=1").contains("slice-us takes a whole number from 100"));
 }
 
