@@ -112,6 +112,8 @@ pub(crate) struct Task {
     pub group: Option<GroupId>,
 }
 
+const _: () = assert!(size_of::<Task>() <= 256, "four cache lines");
+
 impl Task {
     /// Whether it is in the middle of a system call.
     #[inline]

@@ -131,6 +131,8 @@ pub(crate) struct CpuState {
     pub tick_phase_ns: u16,
 }
 
+const _: () = assert!(size_of::<CpuState>() <= 64, "one cache line");
+
 /// Whether a CPU searches for a task before it picks one or goes idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looking {

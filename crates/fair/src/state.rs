@@ -1,5 +1,7 @@
 //! The state of the fair class, which all modules share.
 
+use std::mem::offset_of;
+
 use roost_engine::{CpuId, TaskId, Time};
 
 use crate::balance::{Balancer, Search};
@@ -154,6 +156,12 @@ pub(crate) struct Rq {
     pub ledger: crate::audit::Ledger,
 }
 
+const _: () = assert!(size_of::<Rq>() <= 960, "15 cache lines");
+const _: () = assert!(
+    offset_of!(Rq, avg) + offset_of!(Avg, period_contrib) <= 64,
+    "counts and averages are in the first line"
+);
+
 /// An active balance that the stopper of a run queue has to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Push {
@@ -287,6 +295,9 @@ pub(crate) struct FairTask {
     /// Its task group; `None` for the root group.
     pub group: Option<usize>,
 }
+
+const _: () = assert!(size_of::<FairTask>() <= 256, "four cache lines");
+const _: () = assert!(offset_of!(FairTask, entity) <= 128, "what precedes it fits two lines");
 
 impl LlcShared {
     /// Whether some core may be idle as a whole (`has_idle_cores`).
