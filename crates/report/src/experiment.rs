@@ -143,7 +143,8 @@ impl Input {
         Self { name: name.to_owned(), sha256: sha256(read) }
     }
 
-    fn shown(&self) -> String {
+    /// The name with the beginning of the hash.
+    pub fn shown(&self) -> String {
         format!("{} (sha256 {})", self.name, short(&self.sha256))
     }
 }
@@ -210,25 +211,29 @@ pub(crate) fn heading(
     repeats: usize,
     elapsed_ns: impl Iterator<Item = u64> + Clone,
 ) -> String {
-    let Experiment { machine, workload, measured_from_ns, .. } = experiment;
-    let measured = match measured_from_ns {
-        Some(0) => "all of it measured".to_owned(),
-        Some(from) => format!("measured from {} s on", seconds(*from)),
-        None => "all of it counted; metrics are of what the workload's program measures".to_owned(),
-    };
-    let time = match (elapsed_ns.clone().min(), elapsed_ns.max()) {
-        (Some(least), Some(most)) => format!("{}, {measured}", range(least, most)),
-        _ => "none ended".to_owned(),
-    };
-    let place = experiment.place;
+    let Experiment { machine, workload, place, .. } = experiment;
+    let time = time(experiment, elapsed_ns);
     let mut lines = vec![
         experiment.by(),
         experiment.machine_line(machine),
         format!("workload {}", workload.shown()),
         format!("runs of each scheduler: {repeats}, {}; each {time}", experiment.seeds(repeats)),
     ];
-    lines.extend(experiment.schedulers.iter().map(|scheduler| scheduler.shown(place)));
+    lines.extend(experiment.schedulers.iter().map(|scheduler| scheduler.shown(*place)));
     lines.join("\n") + "\n\n"
+}
+
+/// How long runs took, and which part of that was measured.
+fn time(experiment: &Experiment, elapsed_ns: impl Iterator<Item = u64> + Clone) -> String {
+    let measured = match experiment.measured_from_ns {
+        Some(0) => "all of it measured".to_owned(),
+        Some(from) => format!("measured from {} s on", seconds(from)),
+        None => "all of it counted; metrics are of what the workload's program measures".to_owned(),
+    };
+    match (elapsed_ns.clone().min(), elapsed_ns.max()) {
+        (Some(least), Some(most)) => format!("{}, {measured}", range(least, most)),
+        _ => "none ended".to_owned(),
+    }
 }
 
 /// The heading of a table of several machines or workloads, all with the same schedulers. Notes on switches belong to
@@ -258,10 +263,27 @@ pub(crate) fn heading_of_several(comparisons: &[Comparison]) -> String {
     lines.extend(of_all(&|experiment| format!("workload {}", experiment.workload.shown())));
     let repeats = comparisons.iter().map(|comparison| comparison.repeats).max().unwrap_or(0);
     let seeds = experiment.seeds(repeats);
-    lines.push(format!("runs of each scheduler on each: {repeats}, {seeds}"));
+    lines.push(format!("runs of each scheduler on each: {repeats}, {seeds}{}", times(comparisons)));
     let place = experiment.place;
     lines.extend(experiment.schedulers.iter().map(|scheduler| scheduler.shown_alone(place)));
     lines.join("\n") + "\n\n"
+}
+
+/// How long the runs took, and which part was measured: as a part of the line on runs if that is the same for all
+/// comparisons, and as a line for each otherwise.
+fn times(comparisons: &[Comparison]) -> String {
+    let of = |comparison: &Comparison| {
+        time(&comparison.experiment, comparison.elapsed_ns.iter().flatten().copied())
+    };
+    let times: Vec<String> = comparisons.iter().map(of).collect();
+    if times.iter().all(|time| *time == times[0]) {
+        return format!("; each {}", times[0]);
+    }
+    let line = |(comparison, time): (&Comparison, String)| {
+        let Experiment { machine, workload, .. } = &comparison.experiment;
+        format!("\n  {}, {}: each {time}", machine.name, workload.name)
+    };
+    comparisons.iter().zip(times).map(line).collect()
 }
 
 /// The range from the shortest to the longest run, given in ns.

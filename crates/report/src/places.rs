@@ -17,8 +17,19 @@ pub(crate) fn acted(comparison: &Comparison, width: Option<u16>) -> String {
     if mechanisms.is_empty() {
         return String::new();
     }
+    let rows = acted_rows(comparison, &mechanisms);
+    let corner = corner("acted", comparison);
+    let header: Vec<&str> = std::iter::once(corner.as_str()).chain(mechanisms).collect();
+    format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(ACTED_LEGEND, width))
+}
+
+/// Follows tables of how often mechanisms acted.
+const ACTED_LEGEND: &str = "\nacted: how often the mechanism decided something; -: it is off.\n";
+
+/// For each scheduler its name, and how often each of these mechanisms acted.
+fn acted_rows(comparison: &Comparison, mechanisms: &[&str]) -> Vec<Vec<String>> {
     let mut rows = named_rows(comparison);
-    for mechanism in &mechanisms {
+    for mechanism in mechanisms {
         let times: Vec<_> =
             (0..rows.len()).map(|index| comparison.acted(index, mechanism)).collect();
         let decimals = decimals(times.iter().copied().flatten());
@@ -26,10 +37,54 @@ pub(crate) fn acted(comparison: &Comparison, width: Option<u16>) -> String {
             row.push(number(times, decimals));
         }
     }
-    let corner = corner("acted", comparison);
-    let header: Vec<&str> = std::iter::once(corner.as_str()).chain(mechanisms).collect();
-    let legend = "\nacted: how often the mechanism decided something; -: it is off.\n";
-    format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(legend, width))
+    rows
+}
+
+/// How often each mechanism acted, and the share of each node, for several comparisons. Each row begins with the names
+/// of the comparison's `inputs`, of which `header` has the kinds.
+pub(crate) fn of_several(
+    comparisons: &[Comparison],
+    (header, inputs): (&[&str], &[Vec<&str>]),
+    width: Option<u16>,
+) -> String {
+    let mut mechanisms: Vec<&str> = Vec::new();
+    for name in comparisons.iter().flat_map(Comparison::mechanisms) {
+        if !mechanisms.contains(&name) {
+            mechanisms.push(name);
+        }
+    }
+    let table = |name: &str, columns: &[&str], rows: &dyn Fn(&Comparison) -> Vec<Vec<String>>| {
+        let corner = corner(name, &comparisons[0]);
+        let header = [header, &[corner.as_str()], columns].concat();
+        let rows = comparisons.iter().zip(inputs).flat_map(|(c, own)| below(own, rows(c)));
+        format!("\n{}", fitting_table(&header, rows.collect(), inputs[0].len() + 1, width))
+    };
+    let mut out = String::new();
+    if !mechanisms.is_empty() {
+        out += &table("acted", &mechanisms, &|comparison| acted_rows(comparison, &mechanisms));
+        out += &wrapped(ACTED_LEGEND, width);
+    }
+    let percent = |comparison: &Comparison| shares(comparison, |run_time| &run_time.node_ns);
+    let nodes = comparisons.iter().map(|comparison| places(&percent(comparison))).max();
+    let nodes: Vec<String> = (0..nodes.unwrap_or(0)).map(|node| node.to_string()).collect();
+    if !nodes.is_empty() {
+        let columns: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        out += &table("node%", &columns, &|comparison| {
+            share_rows(comparison, &percent(comparison), columns.len(), 1)
+        });
+        out += &wrapped("\nnode%: share of the tasks' run time on each.\n", width);
+    }
+    out
+}
+
+/// The rows of one comparison, with the names of its inputs before the first.
+pub(crate) fn below(inputs: &[&str], rows: Vec<Vec<String>>) -> impl Iterator<Item = Vec<String>> {
+    let names: Vec<String> = inputs.iter().map(|&name| name.to_owned()).collect();
+    let with_names = move |(index, row): (usize, Vec<String>)| {
+        let name = |name: &String| if index == 0 { name.clone() } else { String::new() };
+        names.iter().map(name).chain(row).collect()
+    };
+    rows.into_iter().enumerate().map(with_names)
 }
 
 /// Where tasks ran: shares of their run time by node and, if there are few enough, by LLC. Empty if that is not known.
@@ -62,10 +117,7 @@ fn share_table(
     let places = places(percent);
     let mut header = vec![corner(name, comparison)];
     header.extend((0..places).map(|place| place.to_string()));
-    let mut rows = named_rows(comparison);
-    for (row, percent) in rows.iter_mut().zip(percent) {
-        row.extend((0..places).map(|place| number(percent.get(place).copied(), decimals)));
-    }
+    let mut rows = share_rows(comparison, percent, places, decimals);
     if let Some(local) = local {
         header.push("memory_local%".to_owned());
         for (row, local) in rows.iter_mut().zip(local) {
@@ -74,6 +126,20 @@ fn share_table(
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     fitting_table(&header, rows, 1, width)
+}
+
+/// For each scheduler its name, and its percentage of each place.
+fn share_rows(
+    comparison: &Comparison,
+    percent: &[Vec<f64>],
+    places: usize,
+    decimals: usize,
+) -> Vec<Vec<String>> {
+    let mut rows = named_rows(comparison);
+    for (row, percent) in rows.iter_mut().zip(percent) {
+        row.extend((0..places).map(|place| number(percent.get(place).copied(), decimals)));
+    }
+    rows
 }
 
 fn named_rows(comparison: &Comparison) -> Vec<Vec<String>> {

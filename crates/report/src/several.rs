@@ -2,12 +2,13 @@
 
 use crate::comparison::Comparison;
 use crate::experiment;
-use crate::series;
 use crate::table::{METRIC_COLUMNS, TEXT_COLUMNS, fitting_table, legend, metric_rows, wrapped};
+use crate::{places, series};
 
 /// One table for several comparisons with the same schedulers. Each metric of each machine and workload has a row per
-/// scheduler. Where tasks ran, counters and histograms are left out; tables of single comparisons have them. The table
-/// is at most `width` columns wide, unless a single number is wider.
+/// scheduler. How often mechanisms acted and the share of each node follow. Shares of LLCs, other counters and
+/// histograms are left out; tables of single comparisons have them. The table is at most `width` columns wide, unless a
+/// single number is wider.
 pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> String {
     let Some(first) = comparisons.first() else { return String::new() };
     let inputs = [
@@ -19,25 +20,22 @@ pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> Strin
         .into_iter()
         .filter(|(_, names): &(_, Vec<&str>)| names.iter().any(|name| *name != names[0]))
         .collect();
-    let header: Vec<&str> = inputs.iter().map(|(what, _)| *what).chain(METRIC_COLUMNS).collect();
-    let rows = comparisons.iter().enumerate().flat_map(|(index, comparison)| {
-        let own: Vec<&str> = inputs.iter().map(|(_, names)| names[index]).collect();
-        rows(comparison, &own)
-    });
+    let kinds: Vec<&str> = inputs.iter().map(|(what, _)| *what).collect();
+    let own = |index: usize| inputs.iter().map(|(_, names)| names[index]).collect();
+    let own: Vec<Vec<&str>> = (0..comparisons.len()).map(own).collect();
+    let header = [&kinds[..], &METRIC_COLUMNS].concat();
+    let rows = comparisons.iter().zip(&own).flat_map(|(c, own)| places::below(own, rows(c)));
     let mut out = wrapped(&experiment::heading_of_several(comparisons), width);
     out += &fitting_table(&header, rows.collect(), inputs.len() + TEXT_COLUMNS, width);
-    out + &wrapped(&(legend(first) + &notes(comparisons)), width)
+    out += &wrapped(&legend(first), width);
+    out += &places::of_several(comparisons, (&kinds, &own), width);
+    out + &wrapped(&notes(comparisons), width)
 }
 
-/// The rows of one comparison. The first row has the names of its `own` inputs.
-fn rows(comparison: &Comparison, own: &[&str]) -> Vec<Vec<String>> {
+/// The rows of one comparison's metrics.
+fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     let series = series::series(&comparison.metrics);
-    let rows = series.iter().flat_map(|series| metric_rows(comparison, &series.shown()));
-    let name = |index, name: &&str| if index == 0 { (*name).to_owned() } else { String::new() };
-    let with_own = |(index, row): (usize, Vec<String>)| {
-        own.iter().map(|own| name(index, own)).chain(row).collect()
-    };
-    rows.enumerate().map(with_own).collect()
+    series.iter().flat_map(|series| metric_rows(comparison, &series.shown())).collect()
 }
 
 /// Notes on switches, with the machines and workloads that they apply to.
@@ -59,6 +57,8 @@ fn notes(comparisons: &[Comparison]) -> String {
 mod tests {
     use super::*;
     use crate::comparison::tests::{experiment, outcome};
+    use crate::experiment::Mechanism;
+    use roost_engine::{Outcome, RunTime};
     use roost_workload::Better;
 
     fn comparison(machine: &str, workload: &str, values: [f64; 2]) -> Comparison {
@@ -80,7 +80,7 @@ mod tests {
              machine zen4 (sha256 0123456789ab)\n\
              workload hackbench (sha256 0123456789ab)\n\
              workload pipe (sha256 0123456789ab)\n\
-             runs of each scheduler on each: 1, seed 7\n\
+             runs of each scheduler on each: 1, seed 7; each 1 s, all of it measured\n\
              base: a model of Linux 5.16\n\
              mine: a model of Linux 5.16\n\
              \n\
@@ -95,6 +95,50 @@ mod tests {
              \n\
              note: zen4, pipe, mine: +cling never acted\n"
         );
+    }
+
+    #[test]
+    fn each_machine_and_workload_says_how_often_mechanisms_acted_and_where_tasks_were() {
+        let run = |ended, node_ns: &[u64]| {
+            let run_time = RunTime { node_ns: node_ns.to_vec(), llc_ns: Vec::new() };
+            Outcome { run_time, ..outcome(Better::Lower, Some(1.0), &[("ended", ended)]) }
+        };
+        let of = |machine: &str, ended, node_ns: &[u64]| {
+            let mut experiment = experiment("pipe", &["base", "mine"]);
+            machine.clone_into(&mut experiment.machine.name);
+            let acted = vec!["ended".to_owned()];
+            experiment.schedulers[1].mechanisms =
+                vec![Mechanism { name: "sis-util".to_owned(), acted }];
+            let runs = vec![vec![run(ended, node_ns)], vec![run(ended, node_ns)]];
+            Comparison::new(experiment, runs)
+        };
+        let two = [of("zen3", 3.0, &[1, 3]), of("uma", 5.0, &[4])];
+        let text = table_of_several(&two, None);
+        let tables = "\nmachine  acted (simulated)  sis-util\n\
+                      zen3     base                      -\n\
+                      \x20        mine                      3\n\
+                      uma      base                      -\n\
+                      \x20        mine                      5\n\
+                      \n\
+                      acted: how often the mechanism decided something; -: it is off.\n\
+                      \n\
+                      machine  node% (simulated)      0     1\n\
+                      zen3     base                25.0  75.0\n\
+                      \x20        mine                25.0  75.0\n\
+                      uma      base               100.0     -\n\
+                      \x20        mine               100.0     -\n";
+        assert!(text.contains(tables), "{text}");
+    }
+
+    #[test]
+    fn runs_that_took_other_times_have_a_line_each() {
+        let mut second = comparison("zen4", "pipe", [8.0, 10.0]);
+        second.experiment.measured_from_ns = Some(200_000_000);
+        second.elapsed_ns[1][0] = 2_000_000_000;
+        let text = table_of_several(&[comparison("zen3", "pipe", [1.0, 2.0]), second], None);
+        let lines = "runs of each scheduler on each: 1, seed 7\n  zen3, pipe: each 1 s, all of it measured\n  \
+                     zen4, pipe: each 1 to 2 s, measured from 0.2 s on\n";
+        assert!(text.contains(lines), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use roost_machine::Machine;
 use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
-use roost_report::HtmlFile;
+use roost_report::{HtmlFile, Input};
 use roost_simulate::{SchedulerSpec, SpecError};
 use roost_validate::tolerance::{FAIR_BARS, PROGRAM_BARS};
 use roost_validate::{Observation, Scenario, Suite, Verdict, compare, simulate, window_ns};
@@ -146,7 +146,7 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         .collect::<Result<Vec<_>, Error>>()?;
     let bars = if scheduler.is_program() { PROGRAM_BARS } else { FAIR_BARS };
     let suite = Suite { scheduler: args.scheduler.clone(), bars, agreements };
-    let title = shown(args, &suite, &real.release)?;
+    let title = shown(args, &suite, &real.release, &compared(&machines, &scenarios, &real, args)?)?;
     if let Some(html) = html {
         html.write(&roost_validate::page(&suite, &title, &look::command()))?;
     }
@@ -156,8 +156,43 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     }
 }
 
+/// What was compared: scenarios and machines with hashes of what was read, and the runs with their seeds and times.
+fn compared(
+    machines: &[Arc<Machine>],
+    scenarios: &[Scenario],
+    real: &Real,
+    args: &ValidateArgs,
+) -> Result<String, Error> {
+    let texts: Vec<&str> = scenarios.iter().map(|scenario| scenario.text).collect();
+    let names: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
+    let named = match names.len() == roost_validate::scenarios().len() {
+        true => format!("all {} scenarios", names.len()),
+        false => format!("of the scenarios {}", names.join(", ")),
+    };
+    let read = Input::new(&named, &texts).shown();
+    let pairs = machines.iter().flat_map(|machine| scenarios.iter().map(move |one| (machine, one)));
+    let observed =
+        pairs.map(|(machine, one)| real.of(machine, one)).collect::<Result<Vec<_>, _>>()?;
+    let runs = observed.iter().map(|runs| runs.len()).max().unwrap_or(0);
+    let windows = || observed.iter().map(|runs| mean_window(runs));
+    let from = windows().map(|window| window.start).min().unwrap_or(0) as f64 / 1e9;
+    let to = windows().map(|window| window.end).max().unwrap_or(0) as f64 / 1e9;
+    let (first, last) = (args.seed, args.seed.wrapping_add(SIMULATED_RUNS - 1));
+    let machines = machines.iter().map(|machine| Input::new(&machine.name, &**machine).shown());
+    Ok(format!(
+        "{read} on {}\neach: {SIMULATED_RUNS} simulated runs, seeds {first} to {last}, beside {runs} in guests; measured \
+         from {from:.2} to {to:.2} s",
+        machines.collect::<Vec<_>>().join(", ")
+    ))
+}
+
 /// Prints the suite. Returns its title.
-fn shown(args: &ValidateArgs, suite: &Suite, kernel: &str) -> Result<String, Error> {
+fn shown(
+    args: &ValidateArgs,
+    suite: &Suite,
+    kernel: &str,
+    compared: &str,
+) -> Result<String, Error> {
     let (scheduler, roost) = (&suite.scheduler, build::this().shown());
     let title = format!("Linux {kernel} and {scheduler}, roost {roost}");
     print(&match args.format {
@@ -167,7 +202,9 @@ fn shown(args: &ValidateArgs, suite: &Suite, kernel: &str) -> Result<String, Err
                 true => format!("the same under Linux {kernel}"),
                 false => format!("Linux {kernel}"),
             };
-            format!("roost {roost}: simulated {scheduler} beside {beside} in guests\n\n{table}")
+            format!(
+                "roost {roost}: simulated {scheduler} beside {beside} in guests\n{compared}\n\n{table}"
+            )
         }
         ValidateFormat::Csv => roost_validate::csv(suite),
         ValidateFormat::Json => roost_validate::json(suite),

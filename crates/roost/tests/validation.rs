@@ -23,6 +23,13 @@ fn the_table_names_roost_and_both_kernels() {
     assert!(heading.starts_with(version), "{heading}");
     let kernels = "simulated fair@7.2 beside Linux 7.2.13+deb14-cloud-amd64 in guests";
     assert!(heading.ends_with(kernels), "{heading}");
+    let lines: Vec<&str> = text.lines().skip(1).take(2).collect();
+    let inputs: Vec<&str> = lines[0].split(" on ").collect();
+    assert!(
+        inputs[0].starts_with("of the scenarios hogs (sha256 ")
+            && inputs[1].starts_with("2n2l4c (sha256 ")
+    );
+    assert!(lines[1].contains("simulated runs, seeds ") && lines[1].contains("; measured from "));
 }
 
 #[test]
