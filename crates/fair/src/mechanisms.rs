@@ -58,6 +58,11 @@ pub struct Mechanism {
     pub(crate) numbers: &'static [Number],
     /// Counters whose sum says how often it acted. A run in which it is on has them.
     pub acted: &'static [&'static str],
+    /// Name and meaning of each of its counters. In a name, `N` stands for a number and `GROUP` for the path of a
+    /// cgroup.
+    pub counters: &'static [(&'static str, &'static str)],
+    /// Whether it leaves tasks where they are although other CPUs are idle.
+    pub keeps_tasks: bool,
     /// What it needs to be able to act, for sentences that begin with "it needs".
     pub needs: &'static str,
     is_on: fn(&Features) -> bool,

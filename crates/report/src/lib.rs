@@ -34,7 +34,7 @@ pub use crate::experiment::{Build, Contender, Experiment, Input, Mechanism, Plac
 pub use crate::histogram::histogram;
 pub use crate::html::{HtmlError, HtmlFile, Page, html, page};
 pub use crate::json::{SCHEMA, json, json_of_several};
-pub use crate::meanings::{COUNTERS, Counter, meaning};
+pub use crate::meanings::{Counter, known_counters, meaning};
 pub use crate::mmtests::mmtests;
 pub use crate::one::{OneError, one};
 pub use crate::output::Output;

@@ -1,4 +1,5 @@
-//! What each counter of a simulated run means. The generated reference and the report page use this list.
+//! What each counter of a simulated run means. The generated reference and the report page use this list. Mechanisms
+//! bring the meanings of their own counters.
 
 /// A counter, or a family of counters whose names differ in one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,14 +13,18 @@ pub struct Counter {
 }
 
 /// All counters, in groups and in the order of the output.
-pub const COUNTERS: &[(&str, &[Counter])] = &[
-    ("Tasks and CPUs (the engine)", ENGINE),
-    ("Memory (workloads with memory regions)", MEMORY),
-    ("Idle search and wakeups (the fair class; names as in the kernel)", FAIR),
-    ("Balancing, by level of domains", BALANCING),
-    ("Mechanisms (counted while they are on)", MECHANISMS),
-    ("Hooks of a sched_ext program", PROGRAMS),
-];
+pub fn known_counters() -> [(&'static str, Vec<Counter>); 6] {
+    let of_mechanisms = roost_fair::mechanisms().iter().flat_map(|mechanism| mechanism.counters);
+    let of_mechanisms = of_mechanisms.map(|(name, meaning)| counter(name, meaning));
+    [
+        ("Tasks and CPUs (the engine)", ENGINE.to_vec()),
+        ("Memory (workloads with memory regions)", MEMORY.to_vec()),
+        ("Idle search and wakeups (the fair class; names as in the kernel)", FAIR.to_vec()),
+        ("Balancing, by level of domains", BALANCING.to_vec()),
+        ("Mechanisms (counted while they are on)", of_mechanisms.collect()),
+        ("Hooks of a sched_ext program", PROGRAMS.to_vec()),
+    ]
+}
 
 const fn counter(name: &'static str, meaning: &'static str) -> Counter {
     Counter { name, meaning }
@@ -115,44 +120,6 @@ const BALANCING: &[Counter] = &[
     counter("LEVEL.ttwu_move_balance", "wakeups moved by the slow path"),
 ];
 
-const MECHANISMS: &[Counter] = &[
-    counter(
-        "numa_imbalance_kept",
-        "passes that moved no task only because of the tolerance between nodes",
-    ),
-    counter("numa_imbalance_local", "new tasks that the rule kept on their parent's node"),
-    counter("sis_util_not_begun", "searches with a limit of 0 CPUs, which examined none"),
-    counter("sis_util_ended", "searches that ended at the limit"),
-    counter(
-        "llc_imbalance_kept",
-        "passes that moved no task only because of the tolerance between LLCs",
-    ),
-    counter("cling_attempts_nodeN", "attempts to move a task of the group to the node"),
-    counter("cling_failures_nodeN", "of these, attempts that failed"),
-    counter(
-        "cling_pauses_nodeN",
-        "pauses: times that tasks stopped clinging to the node because attempts failed",
-    ),
-    counter("cling_most_ratio_nodeN", "largest failure ratio that began such a pause"),
-    counter(
-        "cling_held",
-        "wakeups, swaps and pulls that were kept from moving a task off its node",
-    ),
-    counter("cling_held_pages", "pages that were kept from moving off their node"),
-    counter(
-        "numa_statGROUP.localityN",
-        "time that tasks of the group ran with a locality of N to N+1 eighths, ms",
-    ),
-    counter("numa_statGROUP.exectime_nodeN", "time that tasks of the group ran on the node, ms"),
-    counter("consolidate_asked", "times that an idle CPU looked for a task to pull to its process"),
-    counter("consolidate_pulled", "tasks that an idle CPU pulled"),
-    counter("consolidate_held", "wakeups that were kept from moving a task to the waker's CPU"),
-    counter(
-        "consolidate_first",
-        "tasks that balancing preferred because more of their process is at the destination",
-    ),
-];
-
 const PROGRAMS: &[Counter] = &[
     counter("HOOK_calls", "calls of the hook"),
     // Longer names stand before HOOK_instructions and the like, which would otherwise take `HOOK_kernel` for the hook.
@@ -181,11 +148,9 @@ const PROGRAMS: &[Counter] = &[
 ];
 
 /// The counter with this name, or the family that it belongs to.
-pub fn meaning(name: &str) -> Option<&'static Counter> {
-    COUNTERS
-        .iter()
-        .flat_map(|(_, counters)| *counters)
-        .find(|counter| stands_for(counter.name, name))
+pub fn meaning(name: &str) -> Option<Counter> {
+    let mut all = known_counters().into_iter().flat_map(|(_, counters)| counters);
+    all.find(|counter| stands_for(counter.name, name))
 }
 
 /// Whether the pattern `pattern` matches `name`.

@@ -165,7 +165,7 @@ fn counters(out: &mut String) {
              - `LEVEL` is a level of scheduling domains, from `SMT` up to `NUMA`, `NUMA2` and so on by distance\n\
              - `IDLE` is the state of the CPU that balances: busy, idle or newidle\n\
              - `N` is a number, `GROUP` the path of a cgroup, `HOOK` a hook\n";
-    for (kind, counters) in roost_report::COUNTERS {
+    for (kind, counters) in roost_report::known_counters() {
         let _ = write!(out, "\n### {kind}\n");
         let rows = counters.iter().map(|counter| [code(counter.name), counter.meaning.to_owned()]);
         table(out, ["counter", "what it counts"], rows);

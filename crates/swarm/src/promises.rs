@@ -214,7 +214,8 @@ fn sets_balancing(switch: &str) -> bool {
 
 /// Whether a switch turns on a mechanism that leaves a task where it is although another CPU is idle.
 fn keeps_tasks(switch: &str) -> bool {
-    ["cling", "consolidate"].iter().any(|name| switch.starts_with(name))
+    let mut keeping = roost_fair::mechanisms().iter().filter(|mechanism| mechanism.keeps_tasks);
+    keeping.any(|mechanism| switch.starts_with(mechanism.name))
 }
 
 /// The longest slice that tasks ask for. The kernel limits it to 100 ms (kernel model, section 5).

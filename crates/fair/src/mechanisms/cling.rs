@@ -32,12 +32,31 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["cling_held", "cling_held_pages"],
+    counters: &COUNTERS,
+    keeps_tasks: true,
     needs: "a machine of several NUMA nodes, and a workload with cgroups that use memory",
     is_on: |features| features.mechanisms.cling.on,
     can_act: |machine: &Machine, workload: &Workload| {
         machine.nodes.len() > 1 && !workload.groups.is_empty() && !workload.regions.is_empty()
     },
 };
+
+const COUNTERS: [(&str, &str); 8] = [
+    ("cling_attempts_nodeN", "attempts to move a task of the group to the node"),
+    ("cling_failures_nodeN", "of these, attempts that failed"),
+    (
+        "cling_pauses_nodeN",
+        "pauses: times that tasks stopped clinging to the node because attempts failed",
+    ),
+    ("cling_most_ratio_nodeN", "largest failure ratio that began such a pause"),
+    ("cling_held", "wakeups, swaps and pulls that were kept from moving a task off its node"),
+    ("cling_held_pages", "pages that were kept from moving off their node"),
+    (
+        "numa_statGROUP.localityN",
+        "time that tasks of the group ran with a locality of N to N+1 eighths, ms",
+    ),
+    ("numa_statGROUP.exectime_nodeN", "time that tasks of the group ran on the node, ms"),
+];
 
 const SWITCHES: [Switch; 2] = [
     Switch {

@@ -31,10 +31,22 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["consolidate_held", "consolidate_first", "consolidate_pulled"],
+    counters: &COUNTERS,
+    keeps_tasks: true,
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.mechanisms.consolidate != Consolidation::Off,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
 };
+
+const COUNTERS: [(&str, &str); 4] = [
+    ("consolidate_asked", "times that an idle CPU looked for a task to pull to its process"),
+    ("consolidate_pulled", "tasks that an idle CPU pulled"),
+    ("consolidate_held", "wakeups that were kept from moving a task to the waker's CPU"),
+    (
+        "consolidate_first",
+        "tasks that balancing preferred because more of their process is at the destination",
+    ),
+];
 
 const SWITCHES: [Switch; 2] = [
     Switch {

@@ -21,6 +21,8 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["linger_held"],
+    counters: &[("linger_held", "wakeups that were kept from moving a task to another node")],
+    keeps_tasks: true,
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.mechanisms.linger.is_some(),
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,

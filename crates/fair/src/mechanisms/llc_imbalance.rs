@@ -22,10 +22,17 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["llc_imbalance_kept"],
+    counters: &COUNTERS,
+    keeps_tasks: false,
     needs: "a NUMA node with several LLCs",
     is_on: |features| features.mechanisms.llc_imbalance != LlcImbalance::Off,
     can_act: |machine: &Machine, _: &Workload| has_several_llcs(machine),
 };
+
+const COUNTERS: [(&str, &str); 1] = [(
+    "llc_imbalance_kept",
+    "passes that moved no task only because of the tolerance between LLCs",
+)];
 
 const SWITCHES: [Switch; 1] = [Switch {
     name: "llc-imbalance",

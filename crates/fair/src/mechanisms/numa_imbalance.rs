@@ -28,10 +28,20 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["numa_imbalance_kept", "numa_imbalance_local"],
+    counters: &COUNTERS,
+    keeps_tasks: false,
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.mechanisms.numa_imbalance != NumaImbalance::None,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
 };
+
+const COUNTERS: [(&str, &str); 2] = [
+    (
+        "numa_imbalance_kept",
+        "passes that moved no task only because of the tolerance between nodes",
+    ),
+    ("numa_imbalance_local", "new tasks that the rule kept on their parent's node"),
+];
 
 const SWITCHES: [Switch; 2] = [
     Switch {

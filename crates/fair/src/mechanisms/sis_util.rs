@@ -27,10 +27,17 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["sis_util_not_begun", "sis_util_ended"],
+    counters: &COUNTERS,
+    keeps_tasks: false,
     needs: "an LLC of several CPUs",
     is_on: |features| features.switches.search_limit == SearchLimit::Utilisation,
     can_act: |machine: &Machine, _: &Workload| machine.llcs.iter().any(|llc| llc.cpus.len() > 1),
 };
+
+const COUNTERS: [(&str, &str); 2] = [
+    ("sis_util_not_begun", "searches with a limit of 0 CPUs, which examined none"),
+    ("sis_util_ended", "searches that ended at the limit"),
+];
 
 const SWITCHES: [Switch; 1] = [Switch {
     name: "sis-util",
