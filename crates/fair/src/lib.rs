@@ -54,5 +54,5 @@ pub use features::{Difference, FeatureError, Features, version_texts, versions};
 pub use mechanisms::{Mechanism, mechanisms};
 pub use start::Start;
 pub use state::Fair;
-pub use switches::{KernelFile, Number, numbers, switches};
+pub use switches::{KernelFile, Number, cannot_act, numbers, switches};
 pub use weight::weight_of;

@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+use roost_machine::Machine;
+use roost_workload::Workload;
+
 use crate::features::{self, Features, SearchLimit};
 use crate::mechanisms::mechanisms;
 use crate::tunables;
@@ -181,6 +184,83 @@ const KERNEL: [Switch; 9] = [
 /// All switches, those of the mechanisms first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Switch> {
     mechanisms().iter().flat_map(|mechanism| mechanism.switches).chain(&KERNEL)
+}
+
+/// What some of the kernel's own switches and numbers act on.
+struct Needs {
+    /// Whether a switch or number is one of them.
+    named: fn(&str) -> bool,
+    /// What they need, for sentences that begin with "it needs".
+    needs: &'static str,
+    can_act: fn(&Machine, &Workload) -> bool,
+    /// The switch without which the numbers do nothing.
+    switch: Option<(&'static str, IsOn)>,
+}
+
+type IsOn = fn(&Features) -> bool;
+
+const NEEDS: [Needs; 5] = [
+    Needs {
+        named: |name| name == "numa-balancing" || name.starts_with("numa-scan-"),
+        needs: "a machine of several NUMA nodes, and a workload with memory regions",
+        can_act: |machine, workload| machine.nodes.len() > 1 && !workload.regions.is_empty(),
+        switch: Some(("numa-balancing", |features| features.switches.numa_balancing)),
+    },
+    Needs {
+        named: |name| {
+            let numbers = ["llc-aggr-", "llc-epoch-", "llc-overaggr-", "llc-imb-pct"];
+            name == "sched-cache" || numbers.iter().any(|start| name.starts_with(start))
+        },
+        needs: "several LLCs",
+        can_act: |machine, _| machine.llcs.len() > 1,
+        switch: Some(("sched-cache", |features| features.switches.sched_cache)),
+    },
+    Needs {
+        named: |name| name.ends_with("-numa"),
+        needs: "a machine of several NUMA nodes",
+        can_act: |machine, _| machine.nodes.len() > 1,
+        switch: None,
+    },
+    Needs {
+        named: |name| name.ends_with("-smt"),
+        needs: "cores of several threads",
+        can_act: |machine, _| machine.cores.iter().any(|core| core.cpus.len() > 1),
+        switch: None,
+    },
+    Needs {
+        named: |name| name.ends_with("-mc"),
+        needs: "an LLC of several cores",
+        can_act: |machine, _| {
+            let core = |cpu| machine.cores.iter().position(|core| core.cpus.contains(cpu));
+            let several = |llc: &roost_machine::Llc| {
+                let mut cores = llc.cpus.iter().map(core);
+                let first = cores.next();
+                cores.any(|core| Some(core) != first)
+            };
+            machine.llcs.iter().any(several)
+        },
+        switch: None,
+    },
+];
+
+/// Why a switch or number of the kernel's own cannot act in a run; `None` if it may, or if that is not known. The
+/// sentence begins with a verb.
+pub fn cannot_act(
+    name: &str,
+    features: &Features,
+    machine: &Machine,
+    workload: &Workload,
+) -> Option<String> {
+    let is_of_mechanism = mechanisms().iter().any(|m| m.names().any(|own| own == name));
+    let of_name = NEEDS.iter().find(|needs| (needs.named)(name) && !is_of_mechanism)?;
+    match of_name.switch {
+        Some((switch, is_on)) if switch != name && !is_on(features) => {
+            return Some(format!("changes nothing: {switch} is off"));
+        }
+        _ => {}
+    }
+    let can_act = (of_name.can_act)(machine, workload);
+    (!can_act).then(|| format!("has nothing to act on: it needs {}", of_name.needs))
 }
 
 /// All switches: name and what each does.

@@ -44,8 +44,7 @@ pub fn rule_without_effect(
 
 impl Simulation {
     /// A sentence for each switch and number that changed nothing in these runs: the version has it already, it has
-    /// nothing to act on, or it never acted. For a switch or number that does not belong to a mechanism, only the first
-    /// case can be detected.
+    /// nothing to act on, or it never acted. The last case is detected for mechanisms only.
     pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
         let SchedulerSpec::Fair { features, rule } = &self.scheduler else { return Vec::new() };
         let version = features.version();
@@ -54,7 +53,16 @@ impl Simulation {
         let different = roost_fair::mechanisms().iter();
         let idle = |mechanism| self.idle(features, mechanism, outcomes);
         let rule = rule.iter().filter_map(|rule| without_mechanism(rule, features));
-        same.chain(different.filter_map(idle)).chain(rule).collect()
+        let of_kernel = features.differs_from_version().into_iter();
+        let of_kernel = of_kernel.filter_map(|difference| self.kernel_idle(features, &difference));
+        same.chain(different.filter_map(idle)).chain(of_kernel).chain(rule).collect()
+    }
+
+    /// Why a switch or number of the kernel's own that differs from the version cannot act. `None` if it may.
+    fn kernel_idle(&self, features: &Features, difference: &Difference) -> Option<String> {
+        let (Difference::Switch { name, .. } | Difference::Number { name, .. }) = difference;
+        let why = roost_fair::cannot_act(name, features, &self.machine, &self.workload)?;
+        Some(format!("+{difference} {why}"))
     }
 
     /// Why a mechanism that was switched on or changed did nothing. `None` if it did something, or is as in the
@@ -158,6 +166,42 @@ mod tests {
             all,
             ["+llc-imbalance has nothing to act on: it needs a NUMA node with several LLCs"]
         );
+    }
+
+    /// What is said to have nothing to act on changes nothing in a run.
+    #[test]
+    fn switches_and_numbers_of_the_kernel_that_cannot_act_are_told_and_change_nothing() {
+        let run = |machine: &str, workload: &str, scheduler: &str| {
+            let simulation =
+                Simulation::named(machine, workload, Some(60 * MS), scheduler).unwrap();
+            let outcome = simulation.run(Control::new(1)).unwrap();
+            (simulation.without_effect(&[&outcome]), outcome)
+        };
+        let (one_llc, hackbench) = ("node:1 l3:1 core:4 pu:1", "hackbench:groups=1");
+        for (machine, workload, part, needs) in [
+            ("2n2l4c", hackbench, "numa-scan-size-mb=1", "a machine of several NUMA nodes, and"),
+            (
+                one_llc,
+                "numa02:cpus=4",
+                "numa-scan-delay-ms=1",
+                "a machine of several NUMA nodes, and",
+            ),
+            ("2n2l4c", hackbench, "no-numa-balancing", "a machine of several NUMA nodes, and"),
+            (one_llc, hackbench, "no-sched-cache", "several LLCs"),
+            (one_llc, hackbench, "llc-overaggr-pct=10", "several LLCs"),
+            (one_llc, hackbench, "imbalance-pct-numa=300", "a machine of several NUMA nodes"),
+            (one_llc, hackbench, "min-interval-ms-smt=50", "cores of several threads"),
+            ("node:1 l3:2 core:1 pu:2", hackbench, "busy-factor-mc=2", "an LLC of several cores"),
+        ] {
+            let (told, with) = run(machine, workload, &format!("fair@7.2+{part}"));
+            let start = format!("+{part} has nothing to act on: it needs {needs}");
+            assert!(told.len() == 1 && told[0].starts_with(&start), "{told:?}");
+            assert_eq!(with, run(machine, workload, "fair@7.2").1, "{part} on {machine}");
+        }
+        let off = told("2n2l4c", "settle", "fair@7.2+no-sched-cache+llc-overaggr-pct=10");
+        assert_eq!(off, ["+llc-overaggr-pct=10 changes nothing: sched-cache is off"]);
+        let may = told("2n2l4c", "settle", "fair@7.2+numa-scan-size-mb=1+no-hrtick");
+        assert_eq!(may, [""; 0]);
     }
 
     #[test]
