@@ -92,7 +92,7 @@ pub enum RunError {
     #[error(
         "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
          {missing}; {}",
-        longer(*.enough_ns)
+        longer(*.enough_ns, *.ends)
     )]
     NothingReached {
         /// The workload's name.
@@ -105,6 +105,8 @@ pub enum RunError {
         missing: Missing,
         /// A duration that is long enough, if one is known.
         enough_ns: Option<u64>,
+        /// Whether it measures how long tasks take, so that without a duration they run to their end.
+        ends: bool,
     },
     /// A memory policy names a node that the machine does not have.
     #[error(
@@ -152,8 +154,11 @@ pub enum RunError {
 }
 
 /// The advice on a longer duration, as the user would give it.
-fn longer(enough_ns: Option<u64>) -> String {
+fn longer(enough_ns: Option<u64>, ends: bool) -> String {
     match enough_ns {
+        None if ends => {
+            "no duration that would do was found: without one, it runs to its end".to_owned()
+        }
         None => "give it a longer duration, if any would do".to_owned(),
         Some(ns) if ns % 1_000_000_000 == 0 => {
             format!("--duration {}s would do", ns / 1_000_000_000)

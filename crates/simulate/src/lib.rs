@@ -24,7 +24,7 @@ mod parallel;
 mod spec;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use effect::rule_without_effect;
 pub use named::{LabelError, Named};
@@ -35,7 +35,7 @@ use roost_fair::Fair;
 pub use roost_fair::Start;
 use roost_machine::{Machine, MachineError};
 use roost_scx::Scx;
-use roost_workload::{Workload, WorkloadError};
+use roost_workload::{MetricKind, Workload, WorkloadError};
 pub use spec::{SchedulerSpec, ScxSpec, SpecError};
 
 /// Why a simulation could not be created from names.
@@ -57,6 +57,14 @@ const LEAST_DURATION_NS: u64 = 1_000_000;
 
 /// The longest duration that is tried. A workload that has measured nothing by then never will.
 const MOST_DURATION_NS: u64 = 100_000_000_000;
+
+/// Most events of all runs that look for a duration. They take some seconds (assumption: nobody waits longer).
+const MOST_EVENTS: u64 = 20_000_000;
+
+/// Whether a metric has a value only if tasks exit.
+fn is_end(kind: &MetricKind) -> bool {
+    matches!(kind, MetricKind::WallSeconds | MetricKind::SecondsSince { .. })
+}
 
 /// A scheduler on a machine and a workload.
 #[derive(Clone)]
@@ -116,23 +124,50 @@ impl Simulation {
             created,
             missing,
             enough_ns: self.enough_ns(outcome.elapsed_ns, seed, stop),
+            ends: self.workload.metrics.iter().any(|metric| is_end(&metric.kind)),
         })
     }
 
-    /// A duration with which the run of `seed` measures something; `too_short_ns` is too short for that. It is found by
-    /// repeatedly doubling the duration.
+    /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. It is
+    /// found by repeatedly doubling the duration. A latency may stay missing, because some tasks are never woken. `None`
+    /// if no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
     fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Option<u64> {
         let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
+        let (mut events, mut without_latency) = (0, None);
         while duration_ns < MOST_DURATION_NS {
             duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
             let mut longer = self.clone();
             Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
-            let control = Control { stop, ..Control::new(seed) };
-            if longer.run(control).ok()?.too_short.is_none() {
+            let Some(outcome) = longer.run_of_few_events(&mut events, seed, stop) else { break };
+            if outcome.too_short.is_some() {
+                continue;
+            }
+            let kinds = self.workload.metrics.iter().map(|metric| &metric.kind);
+            let without = kinds
+                .zip(&outcome.metrics)
+                .filter(|(_, metric)| metric.value.is_none_or(|value| value == 0.0));
+            let without: Vec<&MetricKind> = without.map(|(kind, _)| kind).collect();
+            if without.is_empty() {
                 return Some(duration_ns);
             }
+            if !without.into_iter().any(is_end) {
+                without_latency.get_or_insert(duration_ns);
+            }
         }
-        None
+        without_latency
+    }
+
+    /// The outcome of a run, if it ends before `events` is more than [`MOST_EVENTS`].
+    fn run_of_few_events(&self, events: &mut u64, seed: u64, stop: &AtomicBool) -> Option<Outcome> {
+        let enough = AtomicBool::new(false);
+        let control = Control { stop: &enough, ..Control::new(seed) };
+        let count = |_| {
+            *events += 1;
+            if *events > MOST_EVENTS || stop.load(Ordering::Relaxed) {
+                enough.store(true, Ordering::Relaxed);
+            }
+        };
+        self.run_observed(control, count).ok()
     }
 
     /// As [`run`](Self::run). After each event, `observer` gets the kind of the event, as an index into

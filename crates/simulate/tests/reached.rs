@@ -21,7 +21,9 @@ fn unreached(workload: &str, duration_ns: u64) -> (u32, Missing) {
     assert_eq!(at_ns, duration_ns);
     let enough_ns = enough_ns.unwrap();
     assert!(enough_ns > duration_ns && enough_ns % MS == 0, "{workload}: {enough_ns}");
-    run(workload, enough_ns).unwrap_or_else(|error| panic!("{workload}: {error}"));
+    let outcome = run(workload, enough_ns).unwrap_or_else(|error| panic!("{workload}: {error}"));
+    let measured = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
+    assert!(outcome.metrics.iter().all(|metric| measured(metric.value)), "{:?}", outcome.metrics);
     (created, missing)
 }
 
@@ -30,6 +32,19 @@ fn a_rate_is_never_0_because_the_run_was_too_short() {
     assert_eq!(unreached("coremark:threads=4", 1), (0, Missing::Work));
     // A thread works, but an iteration takes longer than the run.
     assert_eq!(unreached("coremark:threads=1", 2 * MS).1, Missing::Iteration);
+}
+
+/// Each instance of sysbench has a rate of its own, and all have to reach an iteration.
+#[test]
+fn the_proposed_duration_does_for_all_rates() {
+    assert_eq!(unreached("sysbench-oltp:instances=4,threads=8", MS).1, Missing::Work);
+}
+
+/// This would run for longer than anybody waits for an answer.
+#[test]
+fn a_run_whose_end_is_far_is_to_be_left_without_a_duration() {
+    let error = run("hackbench:groups=2,loops=10000000", 5 * MS).unwrap_err().to_string();
+    assert!(error.ends_with("without one, it runs to its end"), "{error}");
 }
 
 #[test]
