@@ -453,7 +453,7 @@ __noinline u64 score_of(u32 index, u32 node_id)
  * Whether a node has room for a set beside the sets that settled there, and is worth settling on. siblings:
  * count all threads of a core, not only one.
  */
-__noinline bool takes_in(u32 index, u32 node_id, bool siblings)
+__noinline bool accepts(u32 index, u32 node_id, bool siblings)
 {
 	struct roost_set_node *there = set_node_at(index, node_id);
 	struct roost_home *home = home_at(node_id);
@@ -496,7 +496,7 @@ __noinline u64 choose_home(u32 index, bool siblings)
 			liked_score = score;
 			liked = id;
 		}
-		if (!takes_in(index, id, siblings) || score < most)
+		if (!accepts(index, id, siblings) || score < most)
 			continue;
 		if (score > most || claimed_on(id) < claimed_on(best)) {
 			most = score;

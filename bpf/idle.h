@@ -184,10 +184,10 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
 }
 
 /*
- * A word has got its first idle CPU, or has lost its last: tells its node. Another CPU may tell the opposite at
- * the same time, so this one looks again afterwards.
+ * A word has got its first idle CPU, or has lost its last: sets or clears its bit in its node. Another CPU may do
+ * the opposite at the same time, so this one looks again afterwards.
  */
-__noinline int tell_node(u32 word_id)
+__noinline int mark_node(u32 word_id)
 {
 	struct roost_word *word = word_at(word_id);
 	struct roost_node *node = word ? node_at(word->node) : NULL;
@@ -219,7 +219,7 @@ static __always_inline bool claim(struct roost_word *word, u32 id, u32 bit)
 		return false;
 	old = __sync_fetch_and_and(&word->idle, ~mask);
 	if (old == mask)
-		tell_node(id);
+		mark_node(id);
 	return old & mask;
 }
 
@@ -236,7 +236,7 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 	u64 mask = 1ull << (cpu->bit & 63);
 
 	if (word && cpu->online && !(word->idle & mask) && !__sync_fetch_and_or(&word->idle, mask))
-		tell_node(cpu->word);
+		mark_node(cpu->word);
 }
 
 /* A CPU goes offline or comes back. Its LLC and its node keep their places, with one CPU less or more. */

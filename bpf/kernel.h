@@ -195,7 +195,7 @@ static __always_inline bool program_keeps_put(const struct task_struct *p)
 #define NO_QUOTA (~0ull)
 
 /* 6.17: the kernel reports limits on CPU time (ops.cgroup_set_bandwidth, and arguments of ops.cgroup_init). */
-static __always_inline bool tells_limits(void)
+static __always_inline bool has_limits(void)
 {
 	return bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us);
 }

@@ -200,8 +200,8 @@ __noinline u32 exhausted(u32 index, u64 now, bool lines_up)
 	return NONE;
 }
 
-/* Takes time from a budget and from all budgets above. A negative time is given back. */
-__noinline int take(u32 index, s64 ns)
+/* Charges time to a budget and to all budgets above. A negative time is given back. */
+__noinline int charge_limit(u32 index, s64 ns)
 {
 	struct roost_limit *limit;
 	int i;
@@ -216,7 +216,7 @@ __noinline int take(u32 index, s64 ns)
 	return 0;
 }
 
-/* A task of a limited cgroup has run. Takes the time that it had not reserved. */
+/* A task of a limited cgroup has run. Charges the time that it had not reserved. */
 static __always_inline void spend(struct roost_task *task, u64 ran)
 {
 	u64 reserved = task->reserved;
@@ -226,7 +226,7 @@ static __always_inline void spend(struct roost_task *task, u64 ran)
 		return;
 	}
 	task->reserved = 0;
-	take(task->limit, ran - reserved);
+	charge_limit(task->limit, ran - reserved);
 }
 
 /* A task stops running. Gives back the rest of its reservation. */
@@ -238,7 +238,7 @@ static __always_inline void give_back(struct roost_task *task)
 		return;
 	reserved = __sync_lock_test_and_set(&task->reserved, 0);
 	if (reserved)
-		take(task->limit, -(s64)reserved);
+		charge_limit(task->limit, -(s64)reserved);
 }
 
 /* A task finds out which limit applies to it. */

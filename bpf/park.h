@@ -107,7 +107,7 @@ static int start_turns(void)
 	return 0;
 }
 
-/* Takes from the budgets the time that a task is going to run. If forced, budgets may become negative. */
+/* Charges the budgets for the time that a task is going to run. If forced, budgets may become negative. */
 static __always_inline void reserve(struct roost_task *task)
 {
 	u64 ns = burst_of(task);
@@ -116,10 +116,10 @@ static __always_inline void reserve(struct roost_task *task)
 		ns = slice_ns();
 	if (!ns)
 		ns = 1;
-	take(task->limit, ns);
+	charge_limit(task->limit, ns);
 	/* Another CPU may reserve at the same time. Only one reservation counts. */
 	if (!__sync_bool_compare_and_swap(&task->reserved, 0, ns))
-		take(task->limit, -(s64)ns);
+		charge_limit(task->limit, -(s64)ns);
 }
 
 /* Whether a task must run even without budget. flags: those with which it is queued. */
@@ -252,7 +252,7 @@ static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct t
 	if (is_long(task))
 		llc->lasting = true;
 	__sync_fetch_and_add(&llc->waiting, 1);
-	tell_waiting(llc, id);
+	mark_waiting(llc, id);
 	if (!__sync_bool_compare_and_swap(&task->waits_in, PARKED, id)) {
 		__sync_fetch_and_add(&llc->waiting, -1);
 		return;

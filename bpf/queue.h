@@ -154,7 +154,7 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 {
 	count_out(task);
 	__sync_fetch_and_add(&llc->waiting, 1);
-	tell_waiting(llc, id);
+	mark_waiting(llc, id);
 	task->waits_in = id;
 }
 
@@ -537,7 +537,7 @@ __noinline bool steal_from(u32 cpu_id, u32 id, u32 kinds)
  * TAKE_LONG if all CPUs of an LLC are busy: tasks that run for long may then be taken however short they have
  * waited. They would have come here if this CPU had been idle when they woke up.
  */
-static __always_inline u32 take_long(u32 id, const struct roost_llc *llc)
+static __always_inline u32 choose_long(u32 id, const struct roost_llc *llc)
 {
 	return llc->lasting && !idle_cpus(id) ? TAKE_LONG : 0;
 }
@@ -547,7 +547,7 @@ static __always_inline u64 seen_waiting(struct roost_llc *llc, u32 id)
 {
 	if (llc->waiting)
 		return scx_bpf_dsq_nr_queued(id);
-	tell_empty(llc, id);
+	mark_empty(llc, id);
 	return 0;
 }
 
@@ -568,7 +568,7 @@ __noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 	if (!queued)
 		return NONE_WAITS;
 	may = may_steal(id, llc, queued, node, now, &cpu->n);
-	if (may ? dsq_move_to_local(id) : steal_from(cpu_id, id, take_long(id, llc))) {
+	if (may ? dsq_move_to_local(id) : steal_from(cpu_id, id, choose_long(id, llc))) {
 		cpu->n.llc_stolen++;
 		return STOLEN;
 	}
@@ -608,7 +608,7 @@ __noinline int steal_in_node(u32 cpu_id, u64 now)
  */
 static __always_inline u32 kinds_far(u32 id, const struct roost_llc *llc, u64 backlog)
 {
-	u32 kinds = take_long(id, llc);
+	u32 kinds = choose_long(id, llc);
 
 	if (!any_set())
 		return kinds;

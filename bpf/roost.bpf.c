@@ -472,12 +472,12 @@ s32 ROOST_OPS_SLEEPABLE(roost_cgroup_init, struct cgroup *cgroup, struct scx_cgr
 	here = this_cpu();
 	if (here && index == NONE) {
 		here->n.cgroups_full++;
-		tell_full(CGROUPS_FULL);
+		count_full(CGROUPS_FULL);
 	}
 	if (!cgroup_limits)
 		return 0;
 	make_limit(index);
-	if (tells_limits())
+	if (has_limits())
 		set_limit_us(index, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	return 0;
 }

@@ -218,7 +218,7 @@ __noinline u32 find_set(u64 id, u64 now)
 		here = this_cpu();
 		if (here)
 			here->n.sets_full++;
-		tell_full(id & PROCESS_ID ? PROCESSES_FULL : GROUPS_FULL);
+		count_full(id & PROCESS_ID ? PROCESSES_FULL : GROUPS_FULL);
 		return NONE;
 	}
 	begin_set(index, now);
@@ -402,7 +402,7 @@ __noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 	if (cgroup_weights)
 		charge_share(p, task);
 	if (cgroup_limits) {
-		if (!tells_limits())
+		if (!has_limits())
 			read_limits(task->share, (u64)BPF_CORE_READ(p, sched_task_group));
 		follow_limit(task);
 	}

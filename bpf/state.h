@@ -287,7 +287,7 @@ enum {
 
 u32 full;
 
-static __always_inline void tell_full(u32 table)
+static __always_inline void count_full(u32 table)
 {
 	if (!(full & table))
 		__sync_fetch_and_or(&full, table);
@@ -305,8 +305,8 @@ __noinline bool may_wait(u32 node_id, u32 id)
 	return node && rank / 64 < NODE_MASKS && node->waiting_llcs[rank / 64] & 1ull << (rank & 63);
 }
 
-/* A task waits in an LLC. Tells its node, if the node does not know. */
-static __always_inline void tell_waiting(const struct roost_llc *llc, u32 id)
+/* A task waits in an LLC. Sets the bit of the LLC in its node, if it is not set. */
+static __always_inline void mark_waiting(const struct roost_llc *llc, u32 id)
 {
 	struct roost_node *node = node_at(llc->node);
 	u32 rank = node ? id - node->first_llc : NONE;
@@ -319,7 +319,7 @@ static __always_inline void tell_waiting(const struct roost_llc *llc, u32 id)
  * No task waits in an LLC, although its node says so. Clears the node's bit. A task that comes meanwhile sets
  * it before this function looks again.
  */
-static __always_inline void tell_empty(struct roost_llc *llc, u32 id)
+static __always_inline void mark_empty(struct roost_llc *llc, u32 id)
 {
 	struct roost_node *node = node_at(llc->node);
 	u32 rank = node ? id - node->first_llc : NONE;
@@ -328,7 +328,7 @@ static __always_inline void tell_empty(struct roost_llc *llc, u32 id)
 		return;
 	__sync_fetch_and_and(&node->waiting_llcs[rank / 64], ~(1ull << (rank & 63)));
 	if (*(volatile u32 *)&llc->waiting)
-		tell_waiting(llc, id);
+		mark_waiting(llc, id);
 }
 
 /*

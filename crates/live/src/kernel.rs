@@ -84,7 +84,7 @@ impl Types {
 }
 
 /// Whether the kernel tells schedulers the cgroups' limits on CPU time (`cgroup_set_bandwidth`, since 6.17).
-pub fn tells_limits() -> bool {
+pub fn has_limits() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let Some(ops) = btf.type_by_name::<Struct>("sched_ext_ops") else { return false };
     ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))

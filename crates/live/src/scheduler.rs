@@ -96,7 +96,7 @@ fn load<'obj>(
     let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
     let ops = open.struct_ops.roost_ops_mut();
     ops.hotplug_seq = hotplug_seq;
-    if !kernel::tells_limits() {
+    if !kernel::has_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
     }
     let dump_len = dump_len(layout.cpus.len());
