@@ -509,6 +509,11 @@ impl World {
         ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// Whether the run has faults.
+    pub fn has_faults(&self) -> bool {
+        self.faults
+    }
+
     /// Whether something fails now that may fail: one time in eight if the run has faults
     /// ([`Control::faults`](crate::Control)).
     #[inline]

@@ -146,7 +146,7 @@ struct HookState {
 }
 
 impl HookState {
-    fn count(&mut self, cost: Cost) {
+    fn count(&mut self, cost: &Cost) {
         let of_call = [cost.kfuncs, cost.steps, cost.fetched.lines];
         self.most = std::array::from_fn(|kind| self.most[kind].max(of_call[kind]));
         self.calls += 1;
@@ -157,6 +157,14 @@ impl HookState {
         self.cost.fetched.lines += cost.fetched.lines;
         self.cost.fetched.waited_ns += cost.fetched.waited_ns;
     }
+}
+
+/// Where the cost of a call is counted.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    Hook(Hook),
+    Timer,
+    Nowhere,
 }
 
 /// What a CPU runs next.
@@ -276,11 +284,9 @@ impl Scx {
         self.kernel.in_interrupt = matches!(hook, Hook::SelectCpu | Hook::Enqueue);
         let context = self.write_context(arguments);
         self.kernel.sleepable = SLEEPABLE.contains(&hook);
-        let executed = self.execute(world, on, entry, context);
+        let value = self.execute(world, on, entry, context, Counted::Hook(hook));
         self.kernel.sleepable = false;
-        let (value, cost) = executed?;
-        self.hooks[hook as usize].count(cost);
-        Some(value)
+        value
     }
 
     /// Writes the arguments of a hook. Returns what the hook is called with.
@@ -304,32 +310,40 @@ impl Scx {
         let function = self.kernel.object.functions.iter().find(|known| known.name == name);
         let entry = function.filter(|_| self.kernel.ended.is_none())?.start;
         let context = self.write_context(arguments);
-        self.execute(world, On::at(cpu), entry, context).map(|(value, _)| value)
+        self.execute(world, On::at(cpu), entry, context, Counted::Nowhere)
     }
 
-    /// Executes a function and charges its cost. Returns its result and cost, or `None` if it failed.
+    /// Executes a function, charges its cost and counts it. Returns its result, or `None` if it failed.
     fn execute(
         &mut self,
         world: &mut World,
         on: On,
         entry: usize,
         arguments: [u64; 5],
-    ) -> Option<(u64, Cost)> {
+        counted: Counted,
+    ) -> Option<u64> {
         let stack = self.kernel.stack;
         self.kernel.set_clocks(on.home, world.now().ns());
         let mut call = on.call(&mut self.kernel, world);
+        let mut fault = None;
         let translated = self.machine_code.as_ref();
-        let returned = translated.and_then(|code| code.run(&mut call, stack, entry, arguments));
-        let returned = returned
-            .unwrap_or_else(|| interpret::run(&self.code, &mut call, stack, entry, arguments));
-        if let Err(Fault { at, why }) = &returned {
-            let place = self.kernel.object.place(*at);
+        let function = translated.and_then(|code| Some((code, code.entry(entry)?)));
+        let (value, instructions) = match function {
+            Some((code, function)) => code.call(&mut call, stack, function, arguments, &mut fault),
+            None => match interpret::run(&self.code, &mut call, stack, entry, arguments) {
+                Ok(Returned { value, instructions }) => (value, instructions),
+                Err(why) => {
+                    fault = Some(why);
+                    (0, 0)
+                }
+            },
+        };
+        if let Some(Fault { at, why }) = fault {
+            let place = self.kernel.object.place(at);
             self.kernel.end(format!("{why} in {place}"));
-        }
-        let Returned { value, instructions } = returned.ok().or_else(|| {
             self.check(world);
-            None
-        })?;
+            return None;
+        }
         self.translate_if_worth_it(instructions);
         let fetched = self.charge_lines(world, on.cpu);
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
@@ -338,7 +352,15 @@ impl Scx {
         let ps = world.machine().figures.instruction_ps.value;
         world.charge(on.cpu, (instructions + kernel) * ps / 1000);
         self.check(world);
-        Some((value, Cost { instructions, kernel, kfuncs, steps, fetched }))
+        let counts = match counted {
+            Counted::Hook(hook) => Some(&mut self.hooks[hook as usize]),
+            Counted::Timer => Some(&mut self.timers),
+            Counted::Nowhere => None,
+        };
+        if let Some(counts) = counts {
+            counts.count(&Cost { instructions, kernel, kfuncs, steps, fetched });
+        }
+        Some(value)
     }
 
     /// Makes machine code once enough instructions were interpreted.
@@ -367,9 +389,7 @@ impl Scx {
         let (key, value) = entry.unwrap_or((*arguments, expired.address));
         let arguments = [map.address, key, value, 0, 0];
         self.kernel.in_interrupt = true;
-        if let Some((_, cost)) = self.execute(world, On::at(cpu), expired.callback, arguments) {
-            self.timers.count(cost);
-        }
+        self.execute(world, On::at(cpu), expired.callback, arguments, Counted::Timer);
     }
 
     /// Ends the run if the scheduler cannot continue.
@@ -625,9 +645,9 @@ impl Scx {
             if self.kernel.ended.is_some() {
                 return self.check(world);
             }
-            let Some((value, _)) = self.execute(world, On::at(0), at, [context, 0, 0, 0, 0]) else {
-                return;
-            };
+            let arguments = [context, 0, 0, 0, 0];
+            let value = self.execute(world, On::at(0), at, arguments, Counted::Nowhere);
+            let Some(value) = value else { return };
             if value as u32 != 0 {
                 let place = self.kernel.object.place(at);
                 self.kernel.end(format!("{place} returned {} to the loader", value as u32 as i32));

@@ -16,13 +16,15 @@ pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 /// Helpers that machine code can do itself.
 pub(crate) const MAP_LOOKUP: u32 = 1;
 pub(crate) const THIS_CPU: u32 = 8;
+pub(crate) const TASK_STORAGE_GET: u32 = 156;
+pub(crate) const CLOCKS: [u32; 2] = [5, 125];
 
 /// The helpers, with their numbers.
 const HELPERS: [(u32, Function); 34] = [
     (MAP_LOOKUP, map_lookup_elem),
     (2, map_update_elem),
     (3, map_delete_elem),
-    (5, now),
+    (CLOCKS[0], now),
     (6, nothing),
     (7, random),
     (THIS_CPU, this_cpu),
@@ -35,13 +37,13 @@ const HELPERS: [(u32, Function); 34] = [
     (113, probe_read_kernel),
     (115, probe_read_kernel_str),
     (118, jiffies),
-    (125, now),
+    (CLOCKS[1], now),
     (131, ringbuf_reserve),
     (132, nothing),
     (133, nothing),
     (153, per_cpu_ptr),
     (154, this_cpu_ptr),
-    (156, task_storage_get),
+    (TASK_STORAGE_GET, task_storage_get),
     (157, task_storage_delete),
     (158, current_task),
     (165, snprintf),

@@ -45,6 +45,11 @@ pub trait Host {
         None
     }
 
+    /// The time that all clocks show while the program runs, in ns. `None`: clocks may differ.
+    fn now_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Called before the program accesses bytes at an address.
     ///
     /// # Errors
@@ -338,26 +343,8 @@ impl State {
             }
             _ => {}
         }
-        let (mut a, mut b) = (self.registers[instruction.dst as usize], self.operand(instruction));
-        let (mut signed_a, mut signed_b) = (a as i64, b as i64);
-        if !wide {
-            (signed_a, signed_b) = ((a as i32).into(), (b as i32).into());
-            (a, b) = ((a as u32).into(), (b as u32).into());
-        }
-        let taken = match operation {
-            0x10 => a == b,
-            0x20 => a > b,
-            0x30 => a >= b,
-            0x40 => a & b != 0,
-            0x50 => a != b,
-            0x60 => signed_a > signed_b,
-            0x70 => signed_a >= signed_b,
-            0xa0 => a < b,
-            0xb0 => a <= b,
-            0xc0 => signed_a < signed_b,
-            0xd0 => signed_a <= signed_b,
-            _ => return Err(Stop::Unknown(instruction)),
-        };
+        let (a, b) = (self.registers[instruction.dst as usize], self.operand(instruction));
+        let taken = compares(operation, wide, a, b).ok_or(Stop::Unknown(instruction))?;
         if taken { to(instruction.offset.into()) } else { Ok(Next::At(at + 1)) }
     }
 
@@ -432,6 +419,8 @@ pub(crate) mod operation {
     pub const END: u8 = 0xd0;
 
     pub const ALWAYS: u8 = 0x00;
+    pub const EQUAL: u8 = 0x10;
+    pub const UNEQUAL: u8 = 0x50;
     pub const CALL_OPERATION: u8 = 0x80;
     pub const EXIT: u8 = 0x90;
     pub const MAY_GOTO: u8 = 0xe0;
@@ -478,10 +467,38 @@ pub(crate) fn exchange(
     Ok(old)
 }
 
+/// Whether a jump is taken that compares 64 (`wide`) or 32 bits. `None`: there is no such operation.
+pub(crate) fn compares(operation: u8, wide: bool, a: u64, b: u64) -> Option<bool> {
+    let (mut a, mut b, mut signed_a, mut signed_b) = (a, b, a as i64, b as i64);
+    if !wide {
+        (signed_a, signed_b) = ((a as i32).into(), (b as i32).into());
+        (a, b) = ((a as u32).into(), (b as u32).into());
+    }
+    Some(match operation {
+        EQUAL => a == b,
+        0x20 => a > b,
+        0x30 => a >= b,
+        0x40 => a & b != 0,
+        UNEQUAL => a != b,
+        0x60 => signed_a > signed_b,
+        0x70 => signed_a >= signed_b,
+        0xa0 => a < b,
+        0xb0 => a <= b,
+        0xc0 => signed_a < signed_b,
+        0xd0 => signed_a <= signed_b,
+        _ => return None,
+    })
+}
+
 /// The result of an operation that exists for both widths. `None`: there is no such operation.
 macro_rules! arithmetic {
     ($name:ident, $unsigned:ty, $signed:ty) => {
-        fn $name(operation: u8, offset: i16, a: $unsigned, b: $unsigned) -> Option<$unsigned> {
+        pub(crate) fn $name(
+            operation: u8,
+            offset: i16,
+            a: $unsigned,
+            b: $unsigned,
+        ) -> Option<$unsigned> {
             let shift = b & (<$unsigned>::BITS - 1) as $unsigned;
             let (signed_a, signed_b) = (a as $signed, b as $signed);
             Some(match (operation, offset) {

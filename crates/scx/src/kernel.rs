@@ -1,5 +1,6 @@
 //! The kernel's side of a scheduler: memory, maps, queues and tasks, and the environment in which a program runs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use roost_engine::{CpuId, TaskId, World};
@@ -19,7 +20,7 @@ use crate::kfuncs;
 use crate::lines::Lines;
 use crate::maps::Map;
 use crate::masks::Masks;
-use crate::memory::{ByAddress, Memory};
+use crate::memory::{BASE, ByAddress, Memory};
 use crate::object::Object;
 use crate::program::Program;
 use crate::queues::{Dsq, Queues, id};
@@ -66,6 +67,8 @@ pub(crate) struct Kernel {
     pub maps: Vec<Map>,
     /// Addresses of the sections of variables.
     pub sections: Vec<u64>,
+    /// Addresses of maps and variables.
+    loaded: Range<u64>,
     maps_by_address: ByAddress,
     pub queues: Queues,
     pub tasks: Tasks,
@@ -270,6 +273,7 @@ impl Kernel {
             lines,
             maps,
             sections: Vec::new(),
+            loaded: 0..0,
             maps_by_address,
             placing: Placing::Nothing,
             buffer: Vec::new(),
@@ -305,6 +309,8 @@ impl Kernel {
         let (code, sections) =
             code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
         kernel.sections = sections;
+        let end = BASE + kernel.memory.bytes_mut().len() as u64;
+        kernel.loaded = kernel.arguments + ARGUMENT_BYTES as u64..end;
         Ok((kernel, code))
     }
 
@@ -369,7 +375,24 @@ impl Kernel {
     /// What machine code may rely on.
     pub(crate) fn given(&self) -> Given {
         let arrays = self.maps.iter().filter_map(|map| Some((map.address, map.array()?)));
-        Given { arrays: arrays.collect(), nothing: kfuncs::nothings(), this_cpu: true }
+        let storages = self.maps.iter().filter(|map| map.is_task_storage());
+        let sections = self.sections.iter().zip(&self.object.data);
+        // The verifier refuses programs that write to these.
+        let constants =
+            sections.filter(|(_, section)| section.read_only).filter_map(|(&address, section)| {
+                let bytes = self.memory.slice(address, section.bytes.len()).ok()?;
+                Some((address, bytes.to_vec()))
+            });
+        Given {
+            arrays: arrays.collect(),
+            storages: storages.map(|map| (map.address, map.definition.value_size)).collect(),
+            constants: constants.collect(),
+            region: self.loaded.clone(),
+            nothing: kfuncs::nothings(),
+            keeping: kfuncs::keeping(),
+            this_cpu: true,
+            now: kfuncs::find(kfuncs::NOW).map(|now| (now, costs::of_kfunc(kfuncs::NOW))),
+        }
     }
 
     /// The map that an address denotes.
@@ -448,6 +471,10 @@ impl Host for Call<'_> {
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         Some((&mut self.kernel.lines, self.cpu))
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        (!self.world.has_faults()).then(|| self.world.now().ns())
     }
 
     fn count(&mut self, instructions: u64, kfuncs: u64) {

@@ -1,7 +1,7 @@
 //! kfuncs, which programs call by name. Each does what the function with that name does in the kernel's
 //! `kernel/sched/ext/` and `kernel/bpf/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use roost_engine::CpuId;
 
@@ -77,7 +77,7 @@ const SCHEDULING: [Kfunc; 64] = [
     ("scx_bpf_cpuperf_cap", 1, cpuperf),
     ("scx_bpf_cpuperf_cur", 1, cpuperf),
     ("scx_bpf_cpuperf_set", 2, cpuperf_set),
-    ("scx_bpf_now", 0, now),
+    (NOW, 0, now),
     ("scx_bpf_nr_cpu_ids", 0, nr_cpu_ids),
     ("scx_bpf_nr_node_ids", 0, nr_node_ids),
     ("scx_bpf_cpu_node", 1, cpu_node),
@@ -121,11 +121,37 @@ pub(crate) fn costs() -> Vec<u64> {
     table().map(|kfunc| costs::of_kfunc(kfunc.0)).collect()
 }
 
+/// The kfunc that is a clock.
+pub(crate) const NOW: &str = "scx_bpf_now";
+
 /// The kfuncs that do nothing, with the instructions that the kernel executes in them.
 pub(crate) fn nothings() -> BTreeMap<u32, u64> {
     let numbered = (0..).zip(table());
     let idle = numbered.filter(|(_, kfunc)| std::ptr::fn_addr_eq(kfunc.2, nothing as Function));
     idle.map(|(number, kfunc)| (number, costs::of_kfunc(kfunc.0))).collect()
+}
+
+/// kfuncs that do not write to memory to which a program passes pointers, except to tasks.
+const KEEPING: [&str; 14] = [
+    "scx_bpf_dsq_insert",
+    "scx_bpf_dsq_insert___v2",
+    "scx_bpf_dsq_insert_vtime",
+    "__scx_bpf_dsq_insert_vtime",
+    "scx_bpf_dsq_move_to_local",
+    "scx_bpf_dsq_move_to_local___v2",
+    "scx_bpf_dsq_nr_queued",
+    "scx_bpf_test_and_clear_cpu_idle",
+    "scx_bpf_task_set_dsq_vtime",
+    "scx_bpf_task_set_slice",
+    "scx_bpf_task_cpu",
+    "scx_bpf_kick_cpu",
+    NOW,
+    "bpf_cpumask_test_cpu",
+];
+
+/// The numbers of kfuncs that leave memory as it is, except for tasks.
+pub(crate) fn keeping() -> BTreeSet<u32> {
+    KEEPING.iter().filter_map(|name| find(name)).chain(nothings().into_keys()).collect()
 }
 
 /// Calls a kfunc by its number.

@@ -103,6 +103,11 @@ impl Map {
         matches!(self.values, Values::Hash(_))
     }
 
+    /// Whether the map has values of tasks.
+    pub(crate) fn is_task_storage(&self) -> bool {
+        matches!(self.values, Values::Task(_))
+    }
+
     /// Sets an entry before the start. `None` if it does not fit.
     pub(crate) fn set(&mut self, memory: &mut Memory, entry: &Entry) -> Option<()> {
         let Entry { key, value, cpu, .. } = entry;

@@ -13,16 +13,16 @@
 //! The frame's pointers are set before the call and after each callback, because memory may have moved.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::instruction::Instruction;
-use crate::interpret::{
-    Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, Returned, STACK_BYTES, Stop, exchange,
-};
+use crate::interpret::{Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, STACK_BYTES, Stop, exchange};
 use crate::lines::{Line, Lines};
+use crate::memory::BASE;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod emit;
@@ -58,16 +58,45 @@ pub(crate) struct Array {
 pub(crate) struct Given {
     /// Arrays, by the addresses of their maps.
     pub arrays: BTreeMap<u64, Array>,
+    /// Sizes of the values of task storages, by the addresses of their maps. The helper returns a piece of memory of
+    /// that size, or NULL.
+    pub storages: BTreeMap<u64, u32>,
+    /// What programs cannot write, by its address.
+    pub constants: Vec<(u64, Vec<u8>)>,
+    /// Addresses of maps and variables. None of them is ever taken away.
+    pub region: Range<u64>,
     /// kfuncs that do nothing and return 0, with the instructions that they cost.
     pub nothing: BTreeMap<u32, u64>,
+    /// kfuncs that do not write to memory to which a program passes pointers.
+    pub keeping: BTreeSet<u32>,
     /// Whether the helper that names the CPU does just that.
     pub this_cpu: bool,
+    /// The kfunc that returns [`Host::now_ns`], as clocks do that are helpers, and the instructions that it costs.
+    pub now: Option<(u32, u64)>,
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl Given {
+    /// Whether an access is to maps and variables.
+    fn has(&self, address: u64, bytes: u32) -> bool {
+        let end = address.checked_add(bytes.into());
+        self.region.start <= address && end.is_some_and(|end| end <= self.region.end)
+    }
+
+    /// A number that programs cannot write.
+    fn constant(&self, address: u64, bytes: u32) -> Option<u64> {
+        self.constants.iter().find_map(|(start, constants)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            let number = constants.get(at..at.checked_add(bytes as usize)?)?;
+            Some(number.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        })
+    }
 }
 
 /// The data that machine code needs while it runs. [`emit`] uses the offsets of the members.
 #[repr(C)]
 struct Frame {
-    /// Address of the memory region.
+    /// Address of the memory region, less the region's own address ([`BASE`]).
     memory: *mut u8,
     /// Accesses at offsets below this one are within the region, whatever their size.
     limit: u64,
@@ -80,6 +109,9 @@ struct Frame {
     alone: u64,
     /// The CPU.
     cpu: u64,
+    /// The time in ns, and whether it is what clocks show.
+    now: u64,
+    knows_now: u64,
     /// Instructions that were executed.
     instructions: u64,
     /// Instructions of the kernel in functions that machine code did not call, and the number of kfuncs among these.
@@ -129,7 +161,7 @@ struct Side<'a, H> {
     code: &'a [Instruction],
     /// The lines if the host has none: no line is counted.
     no_lines: Option<Lines>,
-    stop: Option<Fault>,
+    stop: &'a mut Option<Fault>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -143,7 +175,7 @@ impl<H: Host> Side<'_, H> {
             Some((lines, _)) => lines,
             None => self.no_lines.get_or_insert_with(Lines::exempt_all),
         };
-        frame.memory = memory;
+        frame.memory = memory.wrapping_sub(BASE as usize);
         frame.limit = (len as u64).saturating_sub(7);
         frame.lines = lines.covering(len).as_ptr();
     }
@@ -171,7 +203,7 @@ fn serve<H: Host>(
             None
         }
     };
-    side.stop = why.map(|why| Fault { at: at as usize, why });
+    *side.stop = why.map(|why| Fault { at: at as usize, why });
     frame.stopped = 1;
     0
 }
@@ -208,11 +240,15 @@ extern "C" fn write<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u6
     serve(frame, at, |host: &mut H| host.store(address, bytes as u32, value).map(|()| 0));
 }
 
+/// The address is in the region, so lines and memory stay where they are.
 extern "C" fn touch<H: Host>(frame: *mut Frame, address: u64, write: u64) {
-    serve(frame, 0, |host: &mut H| {
-        host.touch(address, write != 0);
-        Ok(0)
-    });
+    // SAFETY: as in `serve`.
+    let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
+    let touched = catch_unwind(AssertUnwindSafe(|| side.host.touch(address, write != 0)));
+    if let Err(panic) = touched {
+        side.panic = Some(panic);
+        frame.stopped = 1;
+    }
 }
 
 extern "C" fn exchange_at<H: Host>(
@@ -256,15 +292,19 @@ impl Calls {
     }
 }
 
-/// A translated function. It takes the frame, five arguments, and the end of its stack.
-type Entry = unsafe extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64;
+/// A translated function takes the frame, five arguments, and the end of its stack.
+type Function = unsafe extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64;
+
+/// A translated function.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry(Function);
 
 /// The machine code of a program.
 pub(crate) struct Translated {
     code: Vec<Instruction>,
     given: Given,
-    /// Functions, by their first instruction.
-    entries: Vec<(usize, Entry)>,
+    /// For each instruction, the function that begins there.
+    entries: Vec<Option<Entry>>,
     _text: emit::Text,
 }
 
@@ -274,24 +314,51 @@ impl Translated {
     pub(crate) fn new(code: &[Instruction], starts: &[usize], given: Given) -> Option<Self> {
         let (text, entries) = emit::translate(code, starts, &given)?;
         // SAFETY: the functions have this signature, and their memory is kept as long as they are.
-        let entry =
-            |pointer: *const u8| unsafe { std::mem::transmute::<*const u8, Entry>(pointer) };
-        let entries = entries.into_iter().map(|(at, pointer)| (at, entry(pointer))).collect();
-        Some(Self { code: code.to_vec(), given, entries, _text: text })
+        let entry = |pointer: *const u8| {
+            Entry(unsafe { std::mem::transmute::<*const u8, Function>(pointer) })
+        };
+        let mut all = vec![None; code.len()];
+        for (at, pointer) in entries {
+            *all.get_mut(at)? = Some(entry(pointer));
+        }
+        Some(Self { code: code.to_vec(), given, entries: all, _text: text })
     }
 
     /// Runs a function, as [`crate::interpret::run`]. `None` if no function begins at `entry`.
+    #[cfg(test)]
     pub(crate) fn run<H: Host>(
         &self,
         host: &mut H,
         stack: u64,
         entry: usize,
         arguments: [u64; 5],
-    ) -> Option<Result<Returned, Fault>> {
-        let place = self.entries.binary_search_by_key(&entry, |entry| entry.0).ok()?;
+    ) -> Option<Result<crate::interpret::Returned, Fault>> {
+        let mut fault = None;
+        let (value, instructions) =
+            self.call(host, stack, self.entry(entry)?, arguments, &mut fault);
+        let returned = crate::interpret::Returned { value, instructions };
+        Some(fault.map_or(Ok(returned), Err))
+    }
+
+    /// The function that begins at an instruction.
+    pub(crate) fn entry(&self, at: usize) -> Option<Entry> {
+        *self.entries.get(at)?
+    }
+
+    /// Calls a function. Returns its result and the number of instructions that were executed: a pair is returned in
+    /// registers. A fault is stored in `fault`.
+    pub(crate) fn call<H: Host>(
+        &self,
+        host: &mut H,
+        stack: u64,
+        entry: Entry,
+        arguments: [u64; 5],
+        fault: &mut Option<Fault>,
+    ) -> (u64, u64) {
         // Without lines, machine code finds all of them exempt.
         let (bit, cpu) = host.lines().map_or((1, 0), |(lines, cpu)| (lines.bit(cpu), cpu));
-        let mut side = Side { host, code: &self.code, no_lines: None, stop: None, panic: None };
+        let now = host.now_ns();
+        let mut side = Side { host, code: &self.code, no_lines: None, stop: fault, panic: None };
         let mut frame = Frame {
             memory: std::ptr::null_mut(),
             limit: 0,
@@ -299,6 +366,8 @@ impl Translated {
             bit,
             alone: Line::alone(cpu),
             cpu: cpu as u64,
+            now: now.unwrap_or(0),
+            knows_now: now.is_some().into(),
             instructions: 0,
             executed: 0,
             kfuncs: 0,
@@ -312,14 +381,12 @@ impl Translated {
         frame.side = (&raw mut side).cast();
         let [a, b, c, d, e] = arguments;
         // SAFETY: frame and side live until the call returns, and are not used here before that.
-        let value =
-            unsafe { (self.entries[place].1)(&raw mut frame, a, b, c, d, e, stack + STACK_BYTES) };
+        let value = unsafe { entry.0(&raw mut frame, a, b, c, d, e, stack + STACK_BYTES) };
         if let Some(panic) = side.panic {
             resume_unwind(panic);
         }
         side.host.count(frame.executed, frame.kfuncs);
-        let returned = Returned { value, instructions: frame.instructions };
-        Some(side.stop.map_or(Ok(returned), Err))
+        (value, frame.instructions)
     }
 }
 

@@ -8,7 +8,7 @@ use roost_machine::Machine;
 
 use super::*;
 use crate::arena::{Arena, PAGE, TO_USER};
-use crate::helpers::{MAP_LOOKUP, THIS_CPU};
+use crate::helpers::{CLOCKS, MAP_LOOKUP, THIS_CPU};
 use crate::lines::LINE_BYTES;
 use crate::memory::BASE;
 use crate::translate::{Array, Given, Translated};
@@ -29,6 +29,8 @@ pub(crate) struct TestHost {
     pub counted: (u64, u64),
     /// The array in which a look-up finds values.
     pub array: Option<Array>,
+    /// Whether all clocks show [`NOW`].
+    pub same_time: bool,
 }
 
 impl Host for TestHost {
@@ -44,6 +46,10 @@ impl Host for TestHost {
         Some((&mut self.lines, CPU))
     }
 
+    fn now_ns(&self) -> Option<u64> {
+        self.same_time.then_some(NOW)
+    }
+
     fn count(&mut self, instructions: u64, kfuncs: u64) {
         self.counted = (instructions, kfuncs);
     }
@@ -53,6 +59,7 @@ impl Host for TestHost {
         match callee {
             Callee::Kfunc(NOTHING) => Ok(0),
             Callee::Helper(THIS_CPU) => Ok(CPU as u64),
+            Callee::Helper(CLOCK) => Ok(NOW),
             Callee::Helper(MAP_LOOKUP) if self.array.is_some() => {
                 let Some(array) = self.array else { return Ok(0) };
                 let index = self.memory.read(arguments[1], 4)?;
@@ -65,10 +72,14 @@ impl Host for TestHost {
     }
 }
 
+/// A helper that is a clock, and the time.
+pub(crate) const CLOCK: u32 = CLOCKS[0];
+const NOW: u64 = 12_345;
+
 /// A kfunc that does nothing.
 pub(crate) const NOTHING: u32 = 2;
 
-const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
+pub(crate) const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
     Instruction { code, dst, src, offset, imm }
 }
 
@@ -97,7 +108,8 @@ impl TestHost {
         lines.take_fetched();
         lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
         let (calls, counted) = (Vec::new(), (0, 0));
-        (Self { memory, lines, calls, counted, array: None }, stack, piece)
+        let (array, same_time) = (None, false);
+        (Self { memory, lines, calls, counted, array, same_time }, stack, piece)
     }
 }
 

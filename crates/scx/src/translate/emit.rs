@@ -14,11 +14,11 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 
-use super::facts::{Base, Facts, Known};
+use super::facts::{self, Facts, Known};
 use super::{Array, Frame, Given, Reason, what};
 use crate::arena::TO_USER;
 use crate::costs;
-use crate::helpers::{MAP_LOOKUP, THIS_CPU};
+use crate::helpers::{CLOCKS, MAP_LOOKUP, THIS_CPU};
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
@@ -63,7 +63,9 @@ pub(super) fn translate(
     for (at, leaders) in &functions {
         context.func.signature = signature.clone();
         let source = Source { code, leaders, given };
-        Emitter::new(&mut module, &mut context, &mut scratch, source, &ids).emit(*at);
+        let starts = facts::known(&source, *at);
+        Emitter::new(&mut module, &mut context, &mut scratch, (source, starts), *at, &ids)
+            .emit(*at);
         module.define_function(ids[at], &mut context).ok()?;
         module.clear_context(&mut context);
     }
@@ -90,20 +92,20 @@ fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
 }
 
 /// The number that LOAD_64 loads.
-fn wide(code: &[Instruction], at: usize) -> u64 {
+pub(super) fn wide(code: &[Instruction], at: usize) -> u64 {
     let half = |at: usize| u64::from(code.get(at).map_or(0, |half| half.imm) as u32);
     half(at) | half(at + 1) << 32
 }
 
 /// Where execution continues after an instruction.
-enum Flow {
+pub(super) enum Flow {
     Next(usize),
     Jump(Option<usize>),
     Branch(Option<usize>),
     Leaves,
 }
 
-fn flow(instruction: Instruction, at: usize) -> Flow {
+pub(super) fn flow(instruction: Instruction, at: usize) -> Flow {
     let to = |distance: i64| usize::try_from(at as i64 + 1 + distance).ok();
     if instruction.code == LOAD_64 {
         return Flow::Next(at + 2);
@@ -173,38 +175,13 @@ fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTr
     Some(functions)
 }
 
-/// For each block, the blocks from which execution comes there. Blocks are named by their first instructions.
-fn predecessors(code: &[Instruction], leaders: &BTreeSet<usize>) -> BTreeMap<usize, Vec<usize>> {
-    let mut predecessors: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for &start in leaders {
-        let mut at = start;
-        while let Some(&instruction) = code.get(at) {
-            let next = match flow(instruction, at) {
-                Flow::Next(next) if !leaders.contains(&next) => {
-                    at = next;
-                    continue;
-                }
-                Flow::Next(next) => [Some(next), None],
-                Flow::Jump(target) => [target, None],
-                Flow::Branch(target) => [Some(at + 1), target],
-                Flow::Leaves => [None, None],
-            };
-            next.into_iter()
-                .flatten()
-                .for_each(|to| predecessors.entry(to).or_default().push(start));
-            break;
-        }
-    }
-    predecessors
-}
-
 /// What a function is translated from.
 #[derive(Clone, Copy)]
-struct Source<'a> {
-    code: &'a [Instruction],
+pub(super) struct Source<'a> {
+    pub code: &'a [Instruction],
     /// The starts of the function's blocks.
-    leaders: &'a BTreeSet<usize>,
-    given: &'a Given,
+    pub leaders: &'a BTreeSet<usize>,
+    pub given: &'a Given,
 }
 
 /// Signatures of the callbacks.
@@ -220,17 +197,12 @@ struct Backs {
 
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
-    code: &'a [Instruction],
-    given: &'a Given,
+    source: Source<'a>,
     /// What is known at the current instruction.
     facts: Facts,
-    /// What is known at the ends of blocks.
-    ends: BTreeMap<usize, Facts>,
-    predecessors: BTreeMap<usize, Vec<usize>>,
-    /// Number of unknown values so far.
-    unknown: u32,
-    /// The blocks, by first instruction.
+    /// The blocks that can be reached, by first instruction, and what is known where they begin.
     blocks: BTreeMap<usize, Block>,
+    starts: BTreeMap<usize, Facts>,
     registers: [Variable; 11],
     /// Number of instructions that this call of the function executed.
     count: Variable,
@@ -251,7 +223,8 @@ impl<'a> Emitter<'a> {
         module: &mut JITModule,
         context: &'a mut Context,
         scratch: &'a mut FunctionBuilderContext,
-        source: Source<'a>,
+        (source, starts): (Source<'a>, BTreeMap<usize, Facts>),
+        entry: usize,
         ids: &BTreeMap<usize, FuncId>,
     ) -> Self {
         let functions =
@@ -268,20 +241,15 @@ impl<'a> Emitter<'a> {
             exchange: back(6, true),
             stop: back(2, false),
         };
-        let Source { code, leaders, given } = source;
-        let blocks = leaders.iter().map(|&at| (at, builder.create_block())).collect();
+        let blocks = starts.keys().map(|&at| (at, builder.create_block())).collect();
         let registers = [(); 11].map(|()| builder.declare_var(I64));
         let (count, exit) = (builder.declare_var(I64), builder.create_block());
-        let mut unknown = 0;
         Self {
             builder,
-            code,
-            given,
-            facts: Facts::none(&mut unknown),
-            ends: BTreeMap::new(),
-            predecessors: predecessors(code, leaders),
-            unknown,
+            source,
+            facts: starts[&entry].clone(),
             blocks,
+            starts,
             registers,
             count,
             frame: Value::from_u32(0),
@@ -309,22 +277,12 @@ impl<'a> Emitter<'a> {
         self.builder.ins().jump(block, &[]);
         for (at, block) in self.blocks.clone() {
             self.builder.switch_to_block(block);
-            self.facts = self.facts_at(at, entry);
+            self.facts = self.starts[&at].clone();
             self.block(at);
-            let facts = std::mem::replace(&mut self.facts, Facts::none(&mut self.unknown));
-            self.ends.insert(at, facts);
         }
         self.leave();
         self.builder.seal_all_blocks();
         self.builder.finalize();
-    }
-
-    /// What is known at the start of a block. At the start of a loop, nothing is.
-    fn facts_at(&mut self, block: usize, entry: usize) -> Facts {
-        let from = self.predecessors.get(&block).map_or(&[][..], |from| from);
-        let ways: Option<Vec<&Facts>> = from.iter().map(|from| self.ends.get(from)).collect();
-        let ways = ways.filter(|_| block != entry).unwrap_or_default();
-        Facts::common(&ways, &mut self.unknown)
     }
 
     /// Adds up the executed instructions and returns.
@@ -342,7 +300,7 @@ impl<'a> Emitter<'a> {
     /// Emits the instructions of a block, up to a jump or to the start of another block.
     fn block(&mut self, start: usize) {
         let (mut at, mut length) = (start, 0);
-        while let Some(&instruction) = self.code.get(at) {
+        while let Some(&instruction) = self.source.code.get(at) {
             length += 1;
             match flow(instruction, at) {
                 Flow::Next(next) if !self.blocks.contains_key(&next) => at = next,
@@ -354,7 +312,9 @@ impl<'a> Emitter<'a> {
         self.builder.def_var(self.count, count);
         let mut at = start;
         loop {
-            let Some(&instruction) = self.code.get(at) else { return self.stop(at, Reason::Left) };
+            let Some(&instruction) = self.source.code.get(at) else {
+                return self.stop(at, Reason::Left);
+            };
             if instruction.dst > 10 || instruction.src > 10 {
                 return self.stop(at, Reason::Unknown);
             }
@@ -381,7 +341,20 @@ impl<'a> Emitter<'a> {
 
     /// Emits an instruction that is followed by the next one.
     fn straight(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
-        let known = self.result(at, instruction);
+        let known = self.facts.result(&self.source, at).and_then(Known::as_number);
+        match (instruction.class(), known) {
+            (class::ALU | class::ALU64 | class::LD | class::LDX, Some(number)) => {
+                let value = self.number(number);
+                self.set(instruction.dst, value);
+            }
+            _ => self.operate(at, instruction)?,
+        }
+        self.facts.step(&self.source, at);
+        Ok(())
+    }
+
+    /// Emits an instruction whose result is not known.
+    fn operate(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
         match instruction.class() {
             class::ALU64 => {
                 let value = self.arithmetic(instruction, I64)?;
@@ -401,30 +374,10 @@ impl<'a> Emitter<'a> {
                 self.store(at, instruction, value);
             }
             class::STX if instruction.code & MODE == ATOMIC => self.atomic(at, instruction)?,
-            class::LD if instruction.code == LOAD_64 => {
-                let value = self.number(wide(self.code, at));
-                self.set(instruction.dst, value);
-            }
             _ if instruction.class() == JMP => self.call(at, instruction)?,
             _ => return Err(Unknown),
         }
-        if let Some(known) = known {
-            self.facts.set(instruction.dst, known);
-        }
         Ok(())
-    }
-
-    /// What is known of the result of an instruction that moves a number or adds one.
-    fn result(&self, at: usize, instruction: Instruction) -> Option<Known> {
-        let Instruction { code, dst, src, offset, imm } = instruction;
-        let by_register = code & REGISTER != 0;
-        match (instruction.class(), code & OPERATION, offset) {
-            (class::LD, ..) if code == LOAD_64 => Some(Known::number(wide(self.code, at))),
-            (class::ALU64, MOV, 0) if by_register => Some(self.facts.get(src)),
-            (class::ALU64, MOV, 0) => Some(Known::number(i64::from(imm) as u64)),
-            (class::ALU64, ADD, 0) if !by_register => Some(self.facts.get(dst).plus(imm.into())),
-            _ => None,
-        }
     }
 
     fn number(&mut self, value: u64) -> Value {
@@ -436,7 +389,6 @@ impl<'a> Emitter<'a> {
     }
 
     fn set(&mut self, register: u8, value: Value) {
-        self.facts.forget(register, &mut self.unknown);
         self.builder.def_var(self.registers[register as usize], value);
     }
 
@@ -489,6 +441,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn branch(&mut self, at: usize, instruction: Instruction, target: Option<usize>) {
+        if let Some(taken) = self.facts.taken(instruction) {
+            return self.go(at, if taken { target } else { Some(at + 1) });
+        }
         let taken = if instruction.code & OPERATION == MAY_GOTO && instruction.class() == JMP {
             self.may_goto()
         } else {
@@ -689,20 +644,77 @@ impl<'a> Emitter<'a> {
             return Err(Unknown);
         }
         let address = self.get(dst);
-        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
-        let register_0 = self.get(0);
-        let numbers =
-            [at as u64, imm as u32 as u64, bytes.into()].map(|number| self.number(number));
-        let arguments = [&numbers[..], &[address, operand, register_0]].concat();
-        let old = self.back(offset_of!(Frame, calls.exchange), self.backs.exchange, &arguments);
-        self.check();
-        let Some(old) = old else { return Err(Unknown) };
+        let known = self.facts.get(dst).plus(offset.into());
+        let old = match known.is_own_stack(bytes) {
+            true => self.exchange_at(address, instruction, bytes),
+            false => self.exchange(at, instruction, bytes)?,
+        };
         match imm {
             COMPARE_AND_EXCHANGE => self.set(0, old),
             _ if imm & FETCH != 0 => self.set(src, old),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Does an atomic operation. Returns the previous value.
+    fn exchange(&mut self, at: usize, instruction: Instruction, bytes: u32) -> Emitted<Value> {
+        let Instruction { dst, src, offset, imm, .. } = instruction;
+        let known = self.facts.get(dst).plus(offset.into());
+        let [address, operand, register_0] = [dst, src, 0].map(|register| self.get(register));
+        let [inside, outside, done] = [(); 3].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, I64);
+        self.branch_inside(address, offset, inside, outside);
+
+        self.builder.switch_to_block(inside);
+        if !self.facts.has(known, true) {
+            self.fetch(address, offset, true);
+        }
+        let old = self.exchange_at(address, instruction, bytes);
+        self.builder.ins().jump(done, &[BlockArg::Value(old)]);
+
+        self.builder.set_cold_block(outside);
+        self.builder.switch_to_block(outside);
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
+        let numbers =
+            [at as u64, imm as u32 as u64, bytes.into()].map(|number| self.number(number));
+        let arguments = [&numbers[..], &[address, operand, register_0]].concat();
+        let old = self.back(offset_of!(Frame, calls.exchange), self.backs.exchange, &arguments);
+        self.check();
+        self.builder.ins().jump(done, &[BlockArg::Value(old.ok_or(Unknown)?)]);
+        self.builder.switch_to_block(done);
+        Ok(result)
+    }
+
+    /// Does an atomic operation in the region, as [`crate::interpret::exchange`]: nobody runs at the same time.
+    fn exchange_at(&mut self, address: Value, instruction: Instruction, bytes: u32) -> Value {
+        let Instruction { src, offset, imm, .. } = instruction;
+        let old = self.access_at(address, offset, bytes, None);
+        let (operand, expected) = (self.get(src), self.get(0));
+        let new = match imm & !FETCH {
+            0x00 => self.builder.ins().iadd(old, operand),
+            0x40 => self.builder.ins().bor(old, operand),
+            0x50 => self.builder.ins().band(old, operand),
+            0xa0 => self.builder.ins().bxor(old, operand),
+            0xf0 => {
+                let of = if bytes == 4 { I32 } else { I64 };
+                let expected = self.narrowed(expected, of);
+                let expected = self.widened(expected, of);
+                let same = self.builder.ins().icmp(IntCC::Equal, old, expected);
+                self.builder.ins().select(same, operand, old)
+            }
+            _ => operand,
+        };
+        self.access_at(address, offset, bytes, Some(new));
+        old
+    }
+
+    /// Jumps to `inside` if an address is in the region, otherwise to `outside`.
+    fn branch_inside(&mut self, address: Value, offset: i16, inside: Block, outside: Block) {
+        let limit = self.member(offset_of!(Frame, limit));
+        let place = self.place(address, offset);
+        let is_inside = self.builder.ins().icmp(IntCC::UnsignedLessThan, place, limit);
+        self.builder.ins().brif(is_inside, inside, &[], outside, &[]);
     }
 
     /// Reads or writes bytes at a register plus an offset. Returns what was read; the value has no meaning after a
@@ -717,33 +729,31 @@ impl<'a> Emitter<'a> {
     ) -> Value {
         let known = self.facts.get(register).plus(offset.into());
         let address = self.get(register);
-        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
-        let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
         // The function's own stack is in the region, and no other CPU uses it.
-        let own = -(STACK_BYTES as i64)..=-i64::from(bytes);
-        if known.base == Base::Stack && own.contains(&known.offset) {
-            return self.access_at(place, bytes, write);
+        if known.is_own_stack(bytes) {
+            return self.access_at(address, offset, bytes, write);
         }
-        let [inside, outside, fast, done] = [(); 4].map(|()| self.builder.create_block());
+        let has = self.facts.has(known, write.is_some());
+        if self.facts.is_inside(&self.source, known, bytes) {
+            if !has {
+                self.fetch(address, offset, write.is_some());
+            }
+            return self.access_at(address, offset, bytes, write);
+        }
+        let [inside, outside, done] = [(); 3].map(|()| self.builder.create_block());
         let result = self.builder.append_block_param(done, I64);
-        let limit = self.member(offset_of!(Frame, limit));
-        let is_inside = self.builder.ins().icmp(IntCC::UnsignedLessThan, place, limit);
-        self.builder.ins().brif(is_inside, inside, &[], outside, &[]);
+        self.branch_inside(address, offset, inside, outside);
 
         self.builder.switch_to_block(inside);
-        if self.facts.has(known, write.is_some()) {
-            self.builder.ins().jump(fast, &[]);
-        } else {
-            self.fetch(address, place, write.is_some(), fast);
-            self.facts.have(known, write.is_some());
+        if !has {
+            self.fetch(address, offset, write.is_some());
         }
-
-        self.builder.switch_to_block(fast);
-        let value = self.access_at(place, bytes, write);
+        let value = self.access_at(address, offset, bytes, write);
         self.builder.ins().jump(done, &[BlockArg::Value(value)]);
 
         self.builder.set_cold_block(outside);
         self.builder.switch_to_block(outside);
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let numbers = [self.number(at as u64), address, self.number(bytes.into())];
         let value = match write {
             None => self.back(offset_of!(Frame, calls.read), self.backs.read, &numbers),
@@ -760,14 +770,19 @@ impl<'a> Emitter<'a> {
         result
     }
 
-    /// Jumps to `then`. Before that, fetches the line of an address if this CPU does not have it in the state that the
-    /// access needs.
-    fn fetch(&mut self, address: Value, place: Value, write: bool, then: Block) {
+    /// The offset in the region of an address.
+    fn place(&mut self, address: Value, offset: i16) -> Value {
+        self.builder.ins().iadd_imm(address, i64::from(offset) - BASE as i64)
+    }
+
+    /// Fetches the line of an address if this CPU does not have it in the state that the access needs.
+    fn fetch(&mut self, address: Value, offset: i16, write: bool) {
         let trusted = MemFlags::trusted();
+        let place = self.place(address, offset);
         let number = self.builder.ins().ushr_imm(place, i64::from(LINE_BYTES.ilog2()));
-        let offset = self.builder.ins().imul_imm(number, size_of::<Line>() as i64);
+        let before = self.builder.ins().imul_imm(number, size_of::<Line>() as i64);
         let lines = self.member(offset_of!(Frame, lines));
-        let line = self.builder.ins().iadd(lines, offset);
+        let line = self.builder.ins().iadd(lines, before);
         let alone = self.member(offset_of!(Frame, alone));
         let [writer, copies] = [offset_of!(Line, writer), offset_of!(Line, copies)];
         let has = if write {
@@ -788,17 +803,25 @@ impl<'a> Emitter<'a> {
             let mine = self.builder.ins().icmp(IntCC::Equal, writer, me);
             self.builder.ins().bor(there, mine)
         };
-        let slow = self.builder.create_block();
+        let [slow, then] = [(); 2].map(|()| self.builder.create_block());
         self.builder.set_cold_block(slow);
         self.builder.ins().brif(has, then, &[], slow, &[]);
         self.builder.switch_to_block(slow);
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let write = self.number(write.into());
         self.back(offset_of!(Frame, calls.touch), self.backs.touch, &[address, write]);
         self.builder.ins().jump(then, &[]);
+        self.builder.switch_to_block(then);
     }
 
-    /// Reads or writes bytes at a place in the region.
-    fn access_at(&mut self, place: Value, bytes: u32, write: Option<Value>) -> Value {
+    /// Reads or writes bytes at an address in the region.
+    fn access_at(
+        &mut self,
+        address: Value,
+        offset: i16,
+        bytes: u32,
+        write: Option<Value>,
+    ) -> Value {
         let of = match bytes {
             1 => I8,
             2 => I16,
@@ -806,17 +829,18 @@ impl<'a> Emitter<'a> {
             _ => I64,
         };
         let memory = self.member(offset_of!(Frame, memory));
-        let at = self.builder.ins().iadd(memory, place);
+        let at = self.builder.ins().iadd(memory, address);
+        let offset = i32::from(offset);
         // Programs may access unaligned addresses.
         let flags = MemFlags::new().with_notrap();
         match write {
             Some(value) => {
                 let low = self.narrowed(value, of);
-                self.builder.ins().store(flags, low, at, 0);
+                self.builder.ins().store(flags, low, at, offset);
                 value
             }
             None => {
-                let value = self.builder.ins().load(of, flags, at, 0);
+                let value = self.builder.ins().load(of, flags, at, offset);
                 self.widened(value, of)
             }
         }
@@ -831,9 +855,10 @@ impl<'a> Emitter<'a> {
                 } else {
                     Callee::Helper(instruction.imm as u32)
                 };
-                match self.inlined(callee) {
-                    Some(value) => Some(value),
-                    None => self.call_back(at, callee, &arguments),
+                match (self.inlined(callee), self.clock(callee)) {
+                    (Some(value), _) => Some(value),
+                    (None, Some(cost)) => self.now(at, callee, &arguments, cost),
+                    (None, None) => self.call_back(at, callee, &arguments),
                 }
             }
             (CALL, 1) => {
@@ -848,7 +873,6 @@ impl<'a> Emitter<'a> {
         let zero = self.number(0);
         for register in 1..=5 {
             self.set(register, zero);
-            self.facts.set(register, Known::number(0));
         }
         Ok(())
     }
@@ -862,20 +886,51 @@ impl<'a> Emitter<'a> {
         value
     }
 
+    /// The instructions that a clock costs. `None` if the function is none.
+    fn clock(&self, callee: Callee) -> Option<u64> {
+        match (callee, self.source.given.now?) {
+            (Callee::Helper(helper), _) if CLOCKS.contains(&helper) => {
+                Some(costs::of_helper(helper))
+            }
+            (Callee::Kfunc(kfunc), (now, cost)) if kfunc == now => Some(cost),
+            _ => None,
+        }
+    }
+
+    /// Reads a clock. Calls the kernel if clocks differ.
+    fn now(&mut self, at: usize, callee: Callee, arguments: &[Value], cost: u64) -> Option<Value> {
+        let [same, differ, done] = [(); 3].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, I64);
+        let knows = self.member(offset_of!(Frame, knows_now));
+        self.builder.ins().brif(knows, same, &[], differ, &[]);
+        self.builder.switch_to_block(same);
+        self.add_to(offset_of!(Frame, executed), cost);
+        if matches!(callee, Callee::Kfunc(_)) {
+            self.add_to(offset_of!(Frame, kfuncs), 1);
+        }
+        let now = self.member(offset_of!(Frame, now));
+        self.builder.ins().jump(done, &[BlockArg::Value(now)]);
+        self.builder.set_cold_block(differ);
+        self.builder.switch_to_block(differ);
+        let value = self.call_back(at, callee, arguments)?;
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+        self.builder.switch_to_block(done);
+        Some(result)
+    }
+
     /// Emits what a function of the kernel does, if that is simple. Returns its result.
     fn inlined(&mut self, callee: Callee) -> Option<Value> {
         let (value, cost) = match callee {
             Callee::Helper(helper @ MAP_LOOKUP) => {
-                let map = self.facts.get(1);
-                let known = (map.base == Base::Zero).then_some(map.offset as u64)?;
-                let value = self.look_up(*self.given.arrays.get(&known)?)?;
+                let map = self.facts.get(1).as_number()?;
+                let value = self.look_up(*self.source.given.arrays.get(&map)?)?;
                 (value, costs::of_helper(helper))
             }
-            Callee::Helper(helper @ THIS_CPU) if self.given.this_cpu => {
+            Callee::Helper(helper @ THIS_CPU) if self.source.given.this_cpu => {
                 (self.member(offset_of!(Frame, cpu)), costs::of_helper(helper))
             }
             Callee::Kfunc(kfunc) => {
-                let cost = *self.given.nothing.get(&kfunc)?;
+                let cost = *self.source.given.nothing.get(&kfunc)?;
                 self.add_to(offset_of!(Frame, kfuncs), 1);
                 (self.number(0), cost)
             }
@@ -894,14 +949,14 @@ impl<'a> Emitter<'a> {
 
     /// The address of an array's value, whose index is on the function's own stack. Otherwise `None`.
     fn look_up(&mut self, array: Array) -> Option<Value> {
-        let key = self.facts.get(2);
-        let own = -(STACK_BYTES as i64)..=-4;
-        if key.base != Base::Stack || !own.contains(&key.offset) {
+        if !self.facts.get(2).is_own_stack(4) {
             return None;
         }
+        if let Some(address) = self.facts.looked_up(&array) {
+            return Some(self.number(address));
+        }
         let address = self.get(2);
-        let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
-        let index = self.access_at(place, 4, None);
+        let index = self.access_at(address, 0, 4, None);
         let mut value = self.builder.ins().imul_imm(index, array.stride as i64);
         value = self.builder.ins().iadd_imm(value, array.first as i64);
         if array.of_cpu != 0 {

@@ -1,8 +1,23 @@
-//! What is known of a program's registers where machine code is made for an instruction: their values or where they
-//! come from, and which cache lines the CPU has had since the call began.
+//! What is known at each place of a function, found before machine code is made: the values of registers or where they
+//! come from, what the function's stack holds, and which cache lines the CPU has had since the call began.
 //!
 //! While a program runs, only its own CPU accesses lines. So a line that the CPU has read can be read again without a
 //! transfer until the call ends, and a line that it has written can be read and written.
+//!
+//! A value that is not known has the number of the instruction that made it, or of the block and the register where
+//! several values meet. Only one such value is known at a time: on the first way to the instruction nothing is known
+//! of its value, and what is known at a place holds on all ways to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::Array;
+use super::emit::{Flow, Source, flow, wide};
+use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
+use crate::instruction::{CALL, Instruction, LOAD_64, class};
+use crate::interpret::operation::*;
+use crate::interpret::{STACK_BYTES, access_bytes, compares, of_32_bits, of_64_bits};
+use crate::lines::LINE_BYTES;
 
 /// What a value is counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +26,19 @@ pub(super) enum Base {
     Zero,
     /// The frame pointer.
     Stack,
-    /// A value that is not known. It has a number of its own.
+    /// A pointer to a piece of memory, or NULL.
+    Piece(Piece),
+    /// A value that is not known, by its number.
     Unknown(u32),
+}
+
+/// A pointer to a piece of memory that has at least so many bytes, or NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    number: u32,
+    bytes: u32,
+    /// Whether the piece begins at a cache line.
+    aligned: bool,
 }
 
 /// The value of a register: a base plus an offset.
@@ -28,10 +54,68 @@ impl Known {
         Self { base: Base::Zero, offset: value as i64 }
     }
 
+    /// The number, if it is known.
+    pub(super) fn as_number(self) -> Option<u64> {
+        (self.base == Base::Zero).then_some(self.offset as u64)
+    }
+
+    fn unknown(number: u32) -> Self {
+        Self { base: Base::Unknown(number), offset: 0 }
+    }
+
     /// The value plus a number.
     pub(super) fn plus(self, number: i64) -> Self {
         Self { offset: self.offset.wrapping_add(number), ..self }
     }
+
+    /// Whether an access of this size is to the function's own stack.
+    pub(super) fn is_own_stack(self, bytes: u32) -> bool {
+        let own = -(STACK_BYTES as i64)..=-i64::from(bytes);
+        self.base == Base::Stack && own.contains(&self.offset)
+    }
+
+    /// An address of the same line, the same for all such addresses if it is known how they lie.
+    fn line(self) -> Self {
+        match self.base {
+            Base::Zero | Base::Piece(Piece { aligned: true, .. }) => {
+                Self { offset: self.offset & -(LINE_BYTES as i64), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// A pointer to a piece or NULL. A number is one if it is 0.
+    fn as_piece(self) -> Option<Piece> {
+        match (self.base, self.offset) {
+            (Base::Piece(piece), 0) => Some(piece),
+            (Base::Zero, 0) => Some(Piece { number: 0, bytes: u32::MAX, aligned: true }),
+            _ => None,
+        }
+    }
+
+    /// What is known of two values that meet in a register. `number` is that of the unknown value.
+    fn meet(self, other: Self, number: u32) -> Self {
+        if self == other {
+            return self;
+        }
+        match (self.as_piece(), other.as_piece()) {
+            (Some(a), Some(b)) => {
+                let (bytes, aligned) = (a.bytes.min(b.bytes), a.aligned && b.aligned);
+                Self { base: Base::Piece(Piece { number, bytes, aligned }), offset: 0 }
+            }
+            _ => Self::unknown(number),
+        }
+    }
+}
+
+/// The number of the value that an instruction makes.
+fn made_at(at: usize) -> u32 {
+    2 * at as u32
+}
+
+/// The number of the value in a register where a block begins.
+fn met_at(block: usize, register: usize) -> u32 {
+    2 * (16 * block + register) as u32 + 1
 }
 
 /// An access to the line of an address.
@@ -41,94 +125,492 @@ struct Had {
     write: bool,
 }
 
+/// A value on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    offset: i64,
+    bytes: u32,
+    value: Known,
+}
+
+impl Slot {
+    fn overlaps(&self, range: &Range<i64>) -> bool {
+        self.offset < range.end && range.start < self.offset + i64::from(self.bytes)
+    }
+}
+
 /// The facts at a place in a function.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     registers: [Known; 11],
     had: Vec<Had>,
+    /// Numbers of pointers that are not NULL.
+    not_null: Vec<u32>,
+    stack: Vec<Slot>,
 }
 
 impl Facts {
-    /// No facts. `next` numbers unknown values.
-    pub(super) fn none(next: &mut u32) -> Self {
-        let mut facts = Self { registers: [Known::number(0); 11], had: Vec::new() };
-        (0..10).for_each(|register| facts.forget(register, next));
-        facts.registers[10].base = Base::Stack;
-        facts
+    /// The facts at the start of a function.
+    fn none(entry: usize) -> Self {
+        let mut registers = std::array::from_fn(|at| Known::unknown(met_at(entry, at)));
+        registers[10].base = Base::Stack;
+        Self { registers, had: Vec::new(), not_null: Vec::new(), stack: Vec::new() }
     }
 
-    /// What holds whichever of several ways execution came.
-    pub(super) fn common(ways: &[&Self], next: &mut u32) -> Self {
-        let Some((first, others)) = ways.split_first() else { return Self::none(next) };
-        let mut facts = (*first).clone();
-        for register in 0..10 {
-            if others.iter().any(|way| way.get(register) != facts.get(register)) {
-                facts.forget(register, next);
-            }
+    /// Keeps what also holds on another way to a block. Returns whether that is less.
+    fn meet(&mut self, other: &Self, block: usize) -> bool {
+        let before = self.clone();
+        for (at, (known, other)) in self.registers.iter_mut().zip(&other.registers).enumerate() {
+            *known = known.meet(*other, met_at(block, at));
         }
-        facts.had.retain(|had| others.iter().all(|way| way.has(had.address, had.write)));
-        facts
+        self.had.retain(|had| other.has(had.address, had.write));
+        self.not_null.retain(|number| other.not_null.contains(number));
+        self.stack.retain(|slot| other.stack.contains(slot));
+        *self != before
     }
 
     pub(super) fn get(&self, register: u8) -> Known {
         self.registers[register as usize]
     }
 
-    pub(super) fn set(&mut self, register: u8, value: Known) {
+    fn set(&mut self, register: u8, value: Known) {
         self.registers[register as usize] = value;
-    }
-
-    /// A register has a new value, which is not known.
-    pub(super) fn forget(&mut self, register: u8, next: &mut u32) {
-        *next += 1;
-        self.set(register, Known { base: Base::Unknown(*next), offset: 0 });
     }
 
     /// Whether the CPU can access the line of an address without a transfer.
     pub(super) fn has(&self, address: Known, write: bool) -> bool {
+        let address = address.line();
         self.had.iter().any(|had| had.address == address && (had.write || !write))
     }
 
     /// The CPU has accessed the line of an address.
-    pub(super) fn have(&mut self, address: Known, write: bool) {
+    fn have(&mut self, address: Known, write: bool) {
         if !self.has(address, write) {
+            let address = address.line();
             self.had.retain(|had| had.address != address);
             self.had.push(Had { address, write });
         }
     }
+
+    /// Whether an access of this size is known to be to a piece of memory.
+    pub(super) fn is_inside(&self, source: &Source, address: Known, bytes: u32) -> bool {
+        let end = address.offset.checked_add(bytes.into());
+        match address.base {
+            Base::Zero => source.given.has(address.offset as u64, bytes),
+            Base::Piece(Piece { number, bytes: size, .. }) => {
+                let inside = end.is_some_and(|end| end <= size.into()) && address.offset >= 0;
+                inside && self.not_null.contains(&number)
+            }
+            Base::Stack | Base::Unknown(_) => false,
+        }
+    }
+
+    /// What is known of the value that an instruction writes to a register.
+    pub(super) fn result(&self, source: &Source, at: usize) -> Option<Known> {
+        let instruction @ Instruction { code, dst, src, offset, imm } = source.code[at];
+        let by_register = code & REGISTER != 0;
+        match (instruction.class(), code & OPERATION, offset) {
+            (class::LD, ..) if code == LOAD_64 => Some(Known::number(wide(source.code, at))),
+            (class::ALU64, MOV, 0) if by_register => Some(self.get(src)),
+            (class::ALU64, ADD, 0) if !by_register => Some(self.get(dst).plus(imm.into())),
+            (class::ALU64 | class::ALU, ..) => self.calculated(instruction),
+            (class::LDX, ..) => self.loaded(source, instruction),
+            (JMP, ..) if code == CALL && src == 0 => self.returned(source, at, imm as u32),
+            _ => None,
+        }
+    }
+
+    /// The result of arithmetic on numbers.
+    fn calculated(&self, instruction: Instruction) -> Option<Known> {
+        let Instruction { code, dst, src, offset, imm } = instruction;
+        let operation = code & OPERATION;
+        let b = match code & REGISTER {
+            0 => i64::from(imm) as u64,
+            _ => self.get(src).as_number()?,
+        };
+        // A move does not read its destination.
+        let a = if operation == MOV { 0 } else { self.get(dst).as_number()? };
+        let value = match instruction.class() {
+            class::ALU64 => of_64_bits(operation, offset, a, b),
+            _ => of_32_bits(operation, offset, a as u32, b as u32).map(u64::from),
+        };
+        value.map(Known::number)
+    }
+
+    /// A value that is read from the stack, or from what programs only read.
+    fn loaded(&self, source: &Source, instruction: Instruction) -> Option<Known> {
+        let bytes = access_bytes(instruction.code);
+        let address = self.get(instruction.src).plus(instruction.offset.into());
+        if instruction.code & MODE != MEM {
+            return None;
+        }
+        match address.as_number() {
+            Some(address) => source.given.constant(address, bytes).map(Known::number),
+            None if address.is_own_stack(bytes) => self.on_stack(address.offset, bytes),
+            None => None,
+        }
+    }
+
+    fn on_stack(&self, offset: i64, bytes: u32) -> Option<Known> {
+        let slot = self.stack.iter().find(|slot| (slot.offset, slot.bytes) == (offset, bytes));
+        slot.map(|slot| slot.value)
+    }
+
+    /// What a helper returns.
+    fn returned(&self, source: &Source, at: usize, helper: u32) -> Option<Known> {
+        let map = self.get(1).as_number()?;
+        let number = made_at(at);
+        let piece = match helper {
+            MAP_LOOKUP => {
+                let array = source.given.arrays.get(&map)?;
+                if let Some(address) = self.looked_up(array) {
+                    return Some(Known::number(address));
+                }
+                let aligned = [array.first, array.stride, array.of_cpu]
+                    .iter()
+                    .all(|bytes| bytes.is_multiple_of(LINE_BYTES));
+                Piece { number, bytes: u32::try_from(array.stride).ok()?, aligned }
+            }
+            TASK_STORAGE_GET => {
+                Piece { number, bytes: *source.given.storages.get(&map)?, aligned: true }
+            }
+            _ => return None,
+        };
+        Some(Known { base: Base::Piece(piece), offset: 0 })
+    }
+
+    /// The address of an array's value, if the index is known.
+    pub(super) fn looked_up(&self, array: &Array) -> Option<u64> {
+        let key = Some(self.get(2)).filter(|key| key.is_own_stack(4) && array.of_cpu == 0)?;
+        let index = self.on_stack(key.offset, 4)?.as_number()?;
+        (index < array.entries.into()).then(|| array.first + array.stride * index)
+    }
+
+    /// What holds after an instruction that is followed by the next one.
+    pub(super) fn step(&mut self, source: &Source, at: usize) {
+        let instruction @ Instruction { code, dst, src, offset, imm } = source.code[at];
+        let result = self.result(source, at);
+        let made = result.unwrap_or(Known::unknown(made_at(at)));
+        let [to, from] = [dst, src].map(|register| self.get(register).plus(offset.into()));
+        let bytes = access_bytes(code);
+        match instruction.class() {
+            class::LDX => {
+                self.load(from, bytes);
+                self.set(dst, made);
+            }
+            class::ST => self.store(source, to, bytes, Known::number(i64::from(imm) as u64)),
+            class::STX if code & MODE == MEM || imm == STORE_RELEASE => {
+                self.store(source, to, bytes, self.get(src));
+            }
+            class::STX if imm == LOAD_ACQUIRE => {
+                self.load(from, bytes);
+                self.set(dst, made);
+            }
+            class::STX => {
+                self.store(source, to, bytes, made);
+                match imm {
+                    COMPARE_AND_EXCHANGE => self.set(0, made),
+                    _ if imm & FETCH != 0 => self.set(src, made),
+                    _ => {}
+                }
+            }
+            JMP => self.call(source, instruction, made),
+            _ => self.set(dst, made),
+        }
+    }
+
+    fn load(&mut self, from: Known, bytes: u32) {
+        if !from.is_own_stack(bytes) {
+            self.have(from, false);
+        }
+    }
+
+    fn store(&mut self, source: &Source, to: Known, bytes: u32, value: Known) {
+        if !to.is_own_stack(bytes) {
+            if !self.is_inside(source, to, bytes) {
+                self.stack.clear();
+            }
+            return self.have(to, true);
+        }
+        let range = to.offset..to.offset + i64::from(bytes);
+        self.stack.retain(|slot| !slot.overlaps(&range));
+        let value = match (value.as_number(), bytes) {
+            (_, 8) => value,
+            (Some(number), _) => Known::number(number & !(u64::MAX << (8 * bytes))),
+            (None, _) => return,
+        };
+        self.stack.push(Slot { offset: to.offset, bytes, value });
+    }
+
+    fn call(&mut self, source: &Source, instruction: Instruction, made: Known) {
+        let called = instruction.imm as u32;
+        let keeps = match instruction.src {
+            // These only read.
+            0 => {
+                [MAP_LOOKUP, THIS_CPU].contains(&called)
+                    || CLOCKS.contains(&called)
+                    || self.gets_storage(called)
+            }
+            2 => source.given.keeping.contains(&called),
+            _ => false,
+        };
+        if !keeps {
+            self.stack.clear();
+        }
+        self.set(0, made);
+        (1..=5).for_each(|register| self.set(register, Known::number(0)));
+    }
+
+    /// Whether a helper gets a task's value, and does not create it from an initial one.
+    fn gets_storage(&self, helper: u32) -> bool {
+        helper == TASK_STORAGE_GET && self.get(3) == Known::number(0)
+    }
+
+    /// Whether a jump is taken, if that is known.
+    pub(super) fn taken(&self, instruction: Instruction) -> Option<bool> {
+        let Instruction { code, dst, src, imm, .. } = instruction;
+        let wide = instruction.class() == JMP;
+        let b = match code & REGISTER {
+            0 => i64::from(imm) as u64,
+            _ => self.get(src).as_number()?,
+        };
+        let a = self.get(dst);
+        if let Some(a) = a.as_number() {
+            return compares(code & OPERATION, wide, a, b);
+        }
+        let there = a.as_piece().is_some_and(|piece| self.not_null.contains(&piece.number));
+        match code & OPERATION {
+            EQUAL if wide && there && b == 0 => Some(false),
+            UNEQUAL if wide && there && b == 0 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// What holds if a jump is taken, or is not.
+    fn after_jump(&self, instruction: Instruction, taken: bool) -> Self {
+        let mut facts = self.clone();
+        let known = self.get(instruction.dst);
+        let b = match instruction.code & REGISTER {
+            0 => Some(i64::from(instruction.imm) as u64),
+            _ => self.get(instruction.src).as_number(),
+        };
+        let operation = instruction.code & OPERATION;
+        let compares = instruction.class() == JMP && [EQUAL, UNEQUAL].contains(&operation);
+        let (Some(b), true) = (b, compares && known.base != Base::Stack) else { return facts };
+        if taken == (operation == EQUAL) {
+            let equal = facts.registers.iter_mut().filter(|register| **register == known);
+            equal.for_each(|register| *register = Known::number(b));
+        } else if let Some(piece) = known.as_piece().filter(|_| b == 0) {
+            facts.not_null.push(piece.number);
+            facts.not_null.dedup();
+        }
+        facts
+    }
+
+    /// Where execution may continue after an instruction that ends a block, and what holds there.
+    fn ways(self, instruction: Instruction, at: usize) -> Vec<(usize, Self)> {
+        match flow(instruction, at) {
+            Flow::Next(next) => vec![(next, self)],
+            Flow::Jump(target) => target.map(|target| (target, self)).into_iter().collect(),
+            Flow::Leaves => Vec::new(),
+            Flow::Branch(target) => {
+                let is_taken = self.taken(instruction);
+                let ways = [(Some(at + 1), false), (target, true)].into_iter();
+                ways.filter(|(_, taken)| is_taken.is_none_or(|is_taken| is_taken == *taken))
+                    .filter_map(|(to, taken)| Some((to?, self.after_jump(instruction, taken))))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The blocks of a function that can be reached, and what is known where each begins.
+pub(super) fn known(source: &Source, entry: usize) -> BTreeMap<usize, Facts> {
+    let mut starts = BTreeMap::from([(entry, Facts::none(entry))]);
+    let mut changed = BTreeSet::from([entry]);
+    while let Some(block) = changed.pop_first() {
+        for (to, facts) in at_end(source, block, starts[&block].clone()) {
+            let is_new = match starts.get_mut(&to) {
+                Some(known) => known.meet(&facts, to),
+                None => starts.insert(to, facts).is_none(),
+            };
+            if is_new {
+                changed.insert(to);
+            }
+        }
+    }
+    starts
+}
+
+/// Where execution may continue after a block, and what holds there.
+fn at_end(source: &Source, block: usize, mut facts: Facts) -> Vec<(usize, Facts)> {
+    let mut at = block;
+    while let Some(&instruction) = source.code.get(at) {
+        if instruction.dst > 10 || instruction.src > 10 {
+            break;
+        }
+        let Flow::Next(next) = flow(instruction, at) else { return facts.ways(instruction, at) };
+        facts.step(source, at);
+        if source.leaders.contains(&next) {
+            return vec![(next, facts)];
+        }
+        at = next;
+    }
+    Vec::new()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interpret::tests::op;
+    use crate::translate::Given;
+
+    const ROOM: u64 = 0x7000_0000_1000;
+    const MAP: u64 = 0x7000_0000_2000;
+
+    /// An array of two values of 128 bytes, and a constant.
+    fn given() -> Given {
+        let array = Array { first: ROOM, stride: 128, of_cpu: 0, entries: 2 };
+        Given {
+            arrays: [(MAP, array)].into(),
+            constants: vec![(ROOM + 256, 7u64.to_le_bytes().into())],
+            region: ROOM..ROOM + 264,
+            ..Given::default()
+        }
+    }
+
+    fn load_64(register: u8, value: u64) -> [Instruction; 2] {
+        [op(LOAD_64, register, 0, 0, value as i32), op(0, 0, 0, 0, (value >> 32) as i32)]
+    }
+
+    /// What is known where each of the blocks begins that can be reached.
+    fn blocks(code: &[Instruction], leaders: &[usize]) -> BTreeMap<usize, Facts> {
+        let leaders = [&[0], leaders].concat().into_iter().collect();
+        known(&Source { code, leaders: &leaders, given: &given() }, 0)
+    }
 
     #[test]
     fn a_line_that_was_written_can_be_read_and_written_and_one_that_was_read_only_read() {
-        let mut next = 0;
-        let mut facts = Facts::none(&mut next);
+        // r0 = *(u8 *)(r1 + 0); *(u8 *)(r2 + 8) = 1; r0 = *(u8 *)(r2 + 8); goto next
+        let code = [
+            op(0x71, 0, 1, 0, 0),
+            op(0x72, 2, 0, 8, 1),
+            op(0x71, 0, 2, 8, 0),
+            op(0x05, 0, 0, 0, 0),
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let facts = &blocks(&code, &[4])[&4];
         let (read, written) = (facts.get(1), facts.get(2).plus(8));
-        facts.have(read, false);
-        facts.have(written, true);
         assert_eq!([false, true].map(|write| facts.has(read, write)), [true, false]);
         assert_eq!([false, true].map(|write| facts.has(written, write)), [true, true]);
         assert!(!facts.has(facts.get(2), false), "another address");
-        facts.have(written, false);
-        assert!(facts.has(written, true));
     }
 
     #[test]
     fn where_ways_join_holds_what_holds_on_each() {
-        let mut next = 0;
-        let mut first = Facts::none(&mut next);
-        let [a, b] = [1, 2].map(|register| first.get(register));
-        first.have(a, true);
-        let mut second = first.clone();
-        first.have(b, false);
-        second.set(3, Known::number(5));
-        let common = Facts::common(&[&first, &second], &mut next);
-        assert!(common.has(a, true) && !common.has(b, false));
-        assert_eq!(common.get(1), a);
-        assert!(common.get(3) != first.get(3) && common.get(3) != second.get(3));
-        assert!(!Facts::common(&[], &mut next).has(a, false), "the start of a loop");
+        // *(u8 *)(r1 + 0) = 1; if r4 == 3 goto 4; r0 = *(u8 *)(r2 + 0); r3 = 5; 4: exit
+        let code = [
+            op(0x72, 1, 0, 0, 1),
+            op(0x15, 4, 0, 2, 3),
+            op(0x71, 0, 2, 0, 0),
+            op(0xb7, 3, 0, 0, 5),
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let blocks = blocks(&code, &[2, 4]);
+        let common = &blocks[&4];
+        assert!(common.has(common.get(1), true) && !common.has(common.get(2), false));
+        assert_eq!(common.get(1), blocks[&0].get(1));
+        assert!(common.get(3) != blocks[&0].get(3) && common.get(3).as_number().is_none());
+        assert_eq!(blocks[&2].get(4), blocks[&0].get(4), "not 3");
+    }
+
+    #[test]
+    fn what_changes_in_a_loop_is_not_known_in_it() {
+        // r6 = 1; r7 = 2; r8 = r1; 3: *(u8 *)(r8 + 0) = 1; r8 += r2; r6 += 1; if r6 != r3 goto 3; exit
+        let code = [
+            op(0xb7, 6, 0, 0, 1),
+            op(0xb7, 7, 0, 0, 2),
+            op(0xbf, 8, 1, 0, 0),
+            op(0x72, 8, 0, 0, 1),
+            op(0x0f, 8, 2, 0, 0),
+            op(0x07, 6, 0, 0, 1),
+            op(0x5d, 6, 3, -4, 0),
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let facts = &blocks(&code, &[3, 7])[&3];
+        assert_eq!(facts.get(7), Known::number(2));
+        assert_eq!(facts.get(6).as_number(), None);
+        assert!(!facts.has(facts.get(8), false));
+    }
+
+    #[test]
+    fn a_jump_that_a_constant_decides_has_one_way() {
+        // r1 = the constant's address; r2 = *(u64 *)(r1 + 0); w2 += -3; if r2 > 3 goto 6; 5: exit; 6: exit
+        let [low, high] = load_64(1, ROOM + 256);
+        let ends = [op(0x95, 0, 0, 0, 0); 2];
+        let test = [op(0x79, 2, 1, 0, 0), op(0x04, 2, 0, 0, -3), op(0x25, 2, 0, 1, 3)];
+        let code = [&[low, high][..], &test, &ends].concat();
+        let reached = |code: &[Instruction]| blocks(code, &[5, 6]).into_keys().collect::<Vec<_>>();
+        assert_eq!(reached(&code), [0, 6]);
+        let mut other = code.clone();
+        other[4].imm = 4;
+        assert_eq!(reached(&other), [0, 5]);
+        // Beside it is a variable.
+        other[2].offset = -8;
+        assert_eq!(reached(&other), [0, 5, 6]);
+    }
+
+    /// r0 = look_up(MAP, r10 - 4), whose key r1 has been stored; if r0 == 0 goto the end; then the rest.
+    fn looks_up(rest: &[Instruction]) -> Vec<Instruction> {
+        let [low, high] = load_64(1, MAP);
+        let code = [
+            op(0x63, 10, 1, -4, 0),
+            op(0xbf, 2, 10, 0, 0),
+            op(0x07, 2, 0, 0, -4),
+            low,
+            high,
+            op(CALL, 0, 0, 0, MAP_LOOKUP as i32),
+            op(0x15, 0, 0, rest.len() as i16, 0),
+        ];
+        [&code, rest, &[op(0x95, 0, 0, 0, 0)]].concat()
+    }
+
+    #[test]
+    fn a_value_that_is_there_is_accessed_within_its_size_and_by_its_lines() {
+        // r6 = *(u8 *)(r0 + 64); goto next
+        let code = looks_up(&[op(0x71, 6, 0, 64, 0), op(0x05, 0, 0, 0, 0)]);
+        let blocks = blocks(&code, &[7, 9]);
+        let (there, end) = (&blocks[&7], &blocks[&9]);
+        let leaders = BTreeSet::new();
+        let source = Source { code: &code, leaders: &leaders, given: &given() };
+        let inside = |facts: &Facts, at| facts.is_inside(&source, there.get(0).plus(at), 8);
+        assert_eq!([-1, 0, 120, 121].map(|at| inside(there, at)), [false, true, true, false]);
+        assert!(!inside(end, 0), "it may not be there");
+        let mut facts = there.clone();
+        facts.step(&source, 7);
+        let had = [0, 63, 64, 127, 128].map(|at| facts.has(there.get(0).plus(at), false));
+        assert_eq!(had, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn the_stack_keeps_a_pointer_until_somebody_may_write_there() {
+        // *(u64 *)(r10 - 16) = r0; ...; r6 = *(u64 *)(r10 - 16); goto next
+        let kept = |between: Instruction| {
+            let spill = [op(0x7b, 10, 0, -16, 0), between, op(0x79, 6, 10, -16, 0)];
+            let code = looks_up(&[&spill[..], &[op(0x05, 0, 0, 0, 0)]].concat());
+            let blocks = blocks(&code, &[7, 11]);
+            let mut facts = blocks[&7].clone();
+            let leaders = BTreeSet::new();
+            let source = Source { code: &code, leaders: &leaders, given: &given() };
+            (7..10).for_each(|at| facts.step(&source, at));
+            facts.get(6) == blocks[&7].get(0)
+        };
+        assert!(kept(op(0x7b, 10, 1, -24, 0)), "beside it");
+        assert!(kept(op(0x72, 0, 0, 127, 1)), "into the value");
+        assert!(!kept(op(0x72, 10, 0, -9, 1)), "into it");
+        assert!(!kept(op(0x72, 0, 0, 128, 1)), "behind the value");
+        assert!(!kept(op(0x72, 9, 0, 0, 1)), "anywhere");
+        assert!(!kept(op(0xdb, 9, 1, 0, 0)), "anywhere, atomically");
+        assert!(!kept(op(CALL, 0, 1, 0, 0)), "a function");
     }
 }

@@ -8,7 +8,7 @@ use crate::costs;
 use crate::helpers::{MAP_LOOKUP, THIS_CPU};
 use crate::instruction::{CALL, Instruction};
 use crate::interpret::run;
-use crate::interpret::tests::{ARENA, NOTHING, TestHost, run_with};
+use crate::interpret::tests::{ARENA, CLOCK, NOTHING, TestHost, op, run_with};
 
 /// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
@@ -60,7 +60,6 @@ proptest! {
 #[test]
 fn a_loop_is_counted_as_the_interpreter_counts() {
     // r1 = 1000; r0 += r1; r1 -= 1; if r1 != 0 goto back
-    let op = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
     let code = [
         op(0xb7, 1, 0, 0, 1000),
         op(0x0f, 0, 1, 0, 0),
@@ -74,11 +73,10 @@ fn a_loop_is_counted_as_the_interpreter_counts() {
 
 #[test]
 fn functions_that_are_not_called_have_the_same_results_and_costs() {
-    let op = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
     let map = 0x7fff_0000;
-    for index in [0, 1, 2, -1] {
+    for (index, same_time) in [(0, true), (1, false), (2, true), (-1, true)] {
         // *(u32 *)(r10 - 4) = index; r0 = look_up(map, r10 - 4); r6 = r0
-        // nothing(); r0 = this_cpu(); r0 += r6
+        // nothing(); r0 = this_cpu(); r6 += r0; r0 = clock(); r0 += r6
         let code = [
             op(0x62, 10, 0, -4, index),
             op(0x18, 1, 0, 0, map),
@@ -89,6 +87,8 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
             op(0xbf, 6, 0, 0, 0),
             op(CALL, 0, 2, 0, NOTHING as i32),
             op(CALL, 0, 0, 0, THIS_CPU as i32),
+            op(0x0f, 6, 0, 0, 0),
+            op(CALL, 0, 0, 0, CLOCK as i32),
             op(0x0f, 0, 6, 0, 0),
             op(0x95, 0, 0, 0, 0),
         ];
@@ -96,16 +96,82 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
         let array = Array { first: piece, stride: 8, of_cpu: 16, entries: 2 };
         interpreted.array = Some(array);
         let expected = run(&code, &mut interpreted, stack, 0, [0; 5]);
-        assert_eq!(interpreted.calls.len(), 3);
+        assert_eq!(interpreted.calls.len(), 4);
 
         let arrays = [(map as u64, array)].into();
-        let given = Given { arrays, nothing: [(NOTHING, 17)].into(), this_cpu: true };
+        let nothing = [(NOTHING, 17)].into();
+        let now = Some((NOTHING + 1, 0));
+        let given = Given { arrays, nothing, this_cpu: true, now, ..Given::default() };
         // Other processors interpret.
         let Some(translated) = Translated::new(&code, &[0], given) else { return };
         let (mut host, ..) = TestHost::new();
+        host.same_time = same_time;
         assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
-        assert_eq!(host.calls, []);
-        let helpers = costs::of_helper(MAP_LOOKUP) + costs::of_helper(THIS_CPU);
+        // Clocks that may differ are asked.
+        assert_eq!(host.calls.len(), usize::from(!same_time));
+        let clock = if same_time { costs::of_helper(CLOCK) } else { 0 };
+        let helpers = costs::of_helper(MAP_LOOKUP) + costs::of_helper(THIS_CPU) + clock;
         assert_eq!(host.counted, (helpers + 17, 1));
+    }
+}
+
+#[test]
+fn a_value_that_is_looked_up_is_accessed_as_by_the_interpreter() {
+    let map = 0x7fff_0000;
+    for index in [0, 1, 2] {
+        let (mut interpreted, stack, piece) = TestHost::new();
+        let constants = piece + 48;
+        // r8 = constants; r9 = *(u64 *)(r8 + 8); *(u32 *)(r10 - 4) = index; r0 = look_up(map, r10 - 4)
+        // if r0 == 0 goto the end; *(u64 *)(r10 - 16) = r0
+        // do { r6 = *(u64 *)(r10 - 16); r6 += 8; *(u64 *)(r6 + 0) += r9; r9 -= 1 } while r9 != 0
+        // if *(u64 *)(r8 + 0) != 3 goto the end; r0 = *(u64 *)(r6 + 0)
+        let code = [
+            op(0x18, 8, 0, 0, constants as i32),
+            op(0, 0, 0, 0, (constants >> 32) as i32),
+            op(0x79, 9, 8, 8, 0),
+            op(0x62, 10, 0, -4, index),
+            op(0x18, 1, 0, 0, map),
+            op(0, 0, 0, 0, 0),
+            op(0xbf, 2, 10, 0, 0),
+            op(0x07, 2, 0, 0, -4),
+            op(CALL, 0, 0, 0, MAP_LOOKUP as i32),
+            op(0x15, 0, 0, 11, 0),
+            op(0x7b, 10, 0, -16, 0),
+            op(0x79, 6, 10, -16, 0),
+            op(0x07, 6, 0, 0, 8),
+            op(0x79, 7, 6, 0, 0),
+            op(0x0f, 7, 9, 0, 0),
+            op(0x7b, 6, 7, 0, 0),
+            op(0x17, 9, 0, 0, 1),
+            op(0x55, 9, 0, -7, 0),
+            op(0x79, 7, 8, 0, 0),
+            op(0x55, 7, 0, 1, 3),
+            op(0x79, 0, 6, 0, 0),
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let array = Array { first: piece, stride: 16, of_cpu: 0, entries: 2 };
+        let with_constants = |host: &mut TestHost| {
+            host.array = Some(array);
+            let written = [(constants, 3), (constants + 8, 4)];
+            let memory = &mut host.memory;
+            written.map(|(at, number)| memory.write(at, 8, number)).iter().all(Result::is_ok)
+        };
+        assert!(with_constants(&mut interpreted));
+        let expected = run(&code, &mut interpreted, stack, 0, [0; 5]);
+        let value = expected.as_ref().map(|returned| returned.value);
+        assert_eq!(value, Ok(if index < 2 { 4 + 3 + 2 + 1 } else { 0 }));
+
+        let bytes: Vec<u8> = [3u64, 4].into_iter().flat_map(u64::to_le_bytes).collect();
+        let given = Given {
+            arrays: [(map as u64, array)].into(),
+            constants: vec![(constants, bytes)],
+            region: piece..piece + 64,
+            ..Given::default()
+        };
+        let Some(translated) = Translated::new(&code, &[0], given) else { return };
+        let (mut host, ..) = TestHost::new();
+        assert!(with_constants(&mut host));
+        assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
+        assert_eq!(host.memory.bytes_mut(), interpreted.memory.bytes_mut());
     }
 }
