@@ -180,8 +180,8 @@ fn compared(
     let (first, last) = (args.seed, args.seed.wrapping_add(SIMULATED_RUNS - 1));
     let machines = machines.iter().map(|machine| Input::new(&machine.name, &**machine).shown());
     Ok(format!(
-        "{read} on {}\neach: {SIMULATED_RUNS} simulated runs, seeds {first} to {last}, beside {runs} in guests; measured \
-         from {from:.2} to {to:.2} s",
+        "{read} on {}\neach: {SIMULATED_RUNS} simulated runs, seeds {first} to {last}, beside {runs} in guests; \
+         measured from {from:.2} to {to:.2} s",
         machines.collect::<Vec<_>>().join(", ")
     ))
 }

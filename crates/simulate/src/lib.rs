@@ -128,9 +128,9 @@ impl Simulation {
         })
     }
 
-    /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. It is
-    /// found by repeatedly doubling the duration. A latency may stay missing, because some tasks are never woken. `None`
-    /// if no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
+    /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. The
+    /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if no
+    /// duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
     fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Option<u64> {
         let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
         let (mut events, mut without_latency) = (0, None);
