@@ -109,7 +109,7 @@ impl Call<'_> {
         }
     }
 
-    /// A task that comes from another CPU does not go to the local queue of a CPU that is offline, but to a global queue
+    /// A task that comes from another CPU does not go to the local queue of an offline CPU, but to a global queue
     /// (`dispatch_to_local_dsq()`).
     fn online_queue(&self, task: TaskId, dsq: Dsq) -> Dsq {
         let from = self.world.task_cpu(task);

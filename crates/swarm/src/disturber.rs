@@ -1,5 +1,5 @@
-//! A thread beside the workload that takes CPUs offline and brings them back, and sends tasks to another scheduling class
-//! and back: with faults, under the shipped program.
+//! A thread beside the workload that takes CPUs offline and brings them back, and sends tasks to another scheduling
+//! class and back: with faults, under the shipped program.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Finds runs that do not end. Events are counted, so that the result is the same on a busy machine. While a hook of the
-//! scheduler does not return there are no events, so the CPU time of the run's thread is counted.
+//! Finds runs that do not end. Events are counted, so that the result is the same on a busy machine. While a hook of
+//! the scheduler does not return there are no events, so the CPU time of the run's thread is counted.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};

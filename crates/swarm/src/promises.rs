@@ -44,8 +44,8 @@ const CACHE_NICE_TRIES: u64 = 1;
 /// half-life of 32 ms this is 32 log2(1 / (1 - 100/117)) = 89 ms.
 const OVERLOADED_AFTER_NS: u64 = 89 * NS_PER_MS;
 
-/// How long it takes until the runnable average of a CPU that gets two tasks exceeds `imbalance_pct` (117) of 100. With a
-/// half-life of 32 ms this is 32 log2(1 / (1 - 117/200)) = 41 ms.
+/// How long it takes until the runnable average of a CPU that gets two tasks exceeds `imbalance_pct` (117) of 100. With
+/// a half-life of 32 ms this is 32 log2(1 / (1 - 117/200)) = 41 ms.
 const TWO_OVERLOAD_AFTER_NS: u64 = 41 * NS_PER_MS;
 
 /// Weight of a task with nice 0.
@@ -253,8 +253,8 @@ fn claim(template: &Template, bounded: bool) -> Claim {
 ///
 /// From 5.5 on, a CPU with two tasks is passed over for one with a single task, as long as only the other's utilisation
 /// makes it fully busy (10.2, 10.3). It counts as overloaded once its own runnable average is high enough
-/// ([`TWO_OVERLOAD_AFTER_NS`]). A core with several CPUs and one task more than these counts as overloaded no later than
-/// its utilisation makes it so.
+/// ([`TWO_OVERLOAD_AFTER_NS`]). A core with several CPUs and one task more than these counts as overloaded no later
+/// than its utilisation makes it so.
 ///
 /// Nothing is promised if some tasks may not use all CPUs, because a pass may stop at tasks that cannot move. From 6.5
 /// on, nothing is promised if cores have several CPUs: among cores with two or more tasks (`group_smt_balance`), a pass

@@ -234,8 +234,8 @@ impl Watch {
 
     /// Checks that no task waits for long while all CPUs that it may ever use are idle. Such a task is queued on an
     /// idle CPU, which picks it after the interrupt. Two ticks are allowed, because the wakeup may be passed on by an
-    /// interrupt that waits for kernel work. So two interrupts may come late. A task that waits for a CPU which is going
-    /// offline waits until the CPU is offline, and three interrupts more.
+    /// interrupt that waits for kernel work. So two interrupts may come late. A task that waits for a CPU which is
+    /// going offline waits until the CPU is offline, and three interrupts more.
     fn nobody_is_forgotten(&mut self, now: Time) {
         let all: Vec<CpuId> = (0..self.current.len()).collect();
         let mut forgotten = None;

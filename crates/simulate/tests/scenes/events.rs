@@ -13,8 +13,8 @@ fn found<T: Copy + Default + 'static>() -> (Rc<Cell<T>>, Rc<Cell<T>>) {
     (Rc::clone(&value), value)
 }
 
-/// An offline CPU gets no tasks, and gets work as soon as it is back: 17 loops, and tasks that wake up. One of the loops
-/// is bound to this CPU. The kernel lets it run anywhere when the CPU goes.
+/// An offline CPU gets no tasks, and gets work as soon as it is back: 17 loops, and tasks that wake up. One of the
+/// loops is bound to this CPU. The kernel lets it run anywhere when the CPU goes.
 #[test]
 fn a_cpu_goes_and_comes_back() {
     for seed in SEEDS {
