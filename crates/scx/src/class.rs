@@ -752,7 +752,7 @@ impl Scx {
             && self.kernel.ended.is_none()
         {
             let context = self.write_context(&[cpu as u64]);
-            self.execute(world, On::at(on), entry, context);
+            self.execute(world, On::at(on), entry, context, Counted::Nowhere);
         }
     }
 
