@@ -164,13 +164,27 @@ static __always_inline void throttle(struct roost_limit *limit, u64 now, struct 
 	arm(limit, now);
 }
 
-/* Parks a task that is being queued, unless it may run. Returns whether it is parked. */
+/* Whether a task has been parked for so long that it is let out. */
+static __always_inline bool parked_long(const struct roost_task *task, u64 now)
+{
+	return !before(now, task->parked_at + PARKED_NS);
+}
+
+/*
+ * Parks a task that is being queued, unless it may run. Returns whether it is parked. A parked task that is reniced,
+ * or whose affinity changes, is queued again, but the time since it was parked continues. If that is long, the task
+ * goes to the front, because no task behind one without budget leaves the queue.
+ */
 static __always_inline bool park(struct task_struct *p, struct roost_task *task, u64 flags, struct roost_counters *n)
 {
+	u64 now = bpf_ktime_get_ns(), front = 0;
 	u32 at = admit(task, true);
 	struct roost_limit *limit = limit_at(at);
 
 	if (!limit)
+		return false;
+	/* It was let out, and has not run yet. */
+	if (task->parked_at && task->waits_in != PARKED)
 		return false;
 	if (must_go_on(p, flags)) {
 		reserve(task);
@@ -179,9 +193,12 @@ static __always_inline bool park(struct task_struct *p, struct roost_task *task,
 	count_out(task);
 	task->waits_in = PARKED;
 	task->queued_at = 0;
-	task->parked_at = bpf_ktime_get_ns();
-	throttle(limit, task->parked_at, n);
-	dsq_insert(p, LIMIT_QUEUE | at, slice_ns(), flags);
+	if (!task->parked_at)
+		task->parked_at = now;
+	else if (parked_long(task, now))
+		front = ENQ_HEAD;
+	throttle(limit, now, n);
+	dsq_insert(p, LIMIT_QUEUE | at, slice_ns(), flags | front);
 	return true;
 }
 
@@ -313,7 +330,7 @@ static __always_inline bool leaves(struct roost_task *task, u64 now, u32 *at)
 {
 	*at = admit(task, false);
 	/* Without a reservation, the task gives way as soon as it runs. */
-	return *at == NONE || !before(now, task->parked_at + PARKED_NS);
+	return *at == NONE || parked_long(task, now);
 }
 
 /* Releases parked tasks of a limit, as many as find budget. */
@@ -419,6 +436,7 @@ __noinline int drain_parked(u32 cpu_id)
 /* A task starts to run. Without budget it gives way at once, and is parked when it is queued. */
 static __always_inline void check_budget(struct roost_task *task, u32 cpu_id)
 {
+	task->parked_at = 0;
 	if (!has_turn(task, cpu_id))
 		scx_bpf_kick_cpu(cpu_id, KICK_PREEMPT);
 }

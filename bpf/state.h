@@ -172,7 +172,7 @@ struct roost_task {
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
 	u64 reserved;		/* ns reserved of that budget */
-	u64 parked_at;		/* CLOCK_MONOTONIC ns */
+	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
 	u32 group;		/* its sets; NONE: none */
 	u32 process;
 	u32 go;			/* LLC to go to when it is queued next; NONE */

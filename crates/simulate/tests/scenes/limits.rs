@@ -149,6 +149,30 @@ fn limits_hold_for_tasks_of_one_cpu() {
     }
 }
 
+/// Tasks of a group wait for its budget, which gives a turn every few seconds. The affinity of one of them changes ten
+/// times a second, so that it is queued anew each time. It runs too, also if all CPUs are busy: otherwise the kernel would
+/// end the scheduler, after 30 s.
+#[test]
+fn a_parked_task_whose_affinity_changes_is_let_out() {
+    for (seed, busy) in SEEDS.flat_map(|seed| [(seed, 0), (seed, 64)]) {
+        let mut scene = Scene::new(SMALL, seed);
+        scene.add_all("loops", (0..busy).map(|_| Task::spins()));
+        let group = scene.group(100);
+        scene.add_all("others", (0..6).map(|_| Task::spins().group(group)));
+        let changed = scene.add("changed", Task::spins().group(group));
+        scene.at(MS, move |stage| stage.limit(group, Some(1)));
+        let to = |set| Op::SetAffinityOf { template: changed, set };
+        let pause = Op::Sleep { ns: 100 * MS };
+        let manager = Task::program(&[], &[pause, to(0), pause, to(1)]);
+        scene.add("manager", manager.affinities(vec![(0..8).collect(), (0..16).collect()]));
+        let seen = scene.play(5 * SECOND, 65 * SECOND);
+        let turns = seen.of("changed").map(|task| task.turns).sum::<u64>();
+        assert!(turns >= 2, "seed {seed}: {turns}");
+        let ran = seen.ran("changed") + seen.ran("others");
+        assert!(about(ran / 60.0, 0.01), "seed {seed}: {ran} s");
+    }
+}
+
 /// Sets PF_EXITING.
 const EXITING: u64 = 4;
 
