@@ -118,22 +118,25 @@ impl Simulation {
         let (seed, stop) = (control.seed, control.stop);
         let outcome = self.run(control)?;
         let Some(TooShort { created, missing }) = outcome.too_short else { return Ok(outcome) };
+        let (enough_ns, works) = self.enough_ns(outcome.elapsed_ns, seed, stop);
         Err(RunError::NothingReached {
             workload: self.workload.name.clone(),
             at_ns: outcome.elapsed_ns,
             created,
             missing,
-            enough_ns: self.enough_ns(outcome.elapsed_ns, seed, stop),
-            ends: self.workload.metrics.iter().any(|metric| is_end(&metric.kind)),
+            enough_ns,
+            ends: works && self.workload.metrics.iter().any(|metric| is_end(&metric.kind)),
         })
     }
 
     /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. The
     /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if no
     /// duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
-    fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Option<u64> {
+    ///
+    /// Also returns whether any of these runs measured something.
+    fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> (Option<u64>, bool) {
         let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
-        let (mut events, mut without_latency) = (0, None);
+        let (mut events, mut without_latency, mut works) = (0, None, false);
         while duration_ns < MOST_DURATION_NS {
             duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
             let mut longer = self.clone();
@@ -142,19 +145,20 @@ impl Simulation {
             if outcome.too_short.is_some() {
                 continue;
             }
+            works = true;
             let kinds = self.workload.metrics.iter().map(|metric| &metric.kind);
             let without = kinds
                 .zip(&outcome.metrics)
                 .filter(|(_, metric)| metric.value.is_none_or(|value| value == 0.0));
             let without: Vec<&MetricKind> = without.map(|(kind, _)| kind).collect();
             if without.is_empty() {
-                return Some(duration_ns);
+                return (Some(duration_ns), true);
             }
             if !without.into_iter().any(is_end) {
                 without_latency.get_or_insert(duration_ns);
             }
         }
-        without_latency
+        (without_latency, works)
     }
 
     /// The outcome of a run, if it ends before `events` is more than [`MOST_EVENTS`].
