@@ -34,6 +34,17 @@ pub enum Beside {
         /// Length of each sleep, in us.
         sleep_us: u64,
     },
+    /// Tasks that meet at a barrier, again and again.
+    Meet {
+        /// Number of tasks.
+        instances: u32,
+        /// Work of each before it comes to the barrier, in us.
+        work_us: u64,
+        /// Time for which they spin there before they sleep, in us. `None`: they sleep at once.
+        spin_us: Option<u64>,
+        /// The time of the run until which they sleep after the first meeting, in us.
+        until_us: u64,
+    },
     /// A task that changes the affinity of all tasks of a template, as `taskset` does.
     Bind {
         /// Number of the template, counted from 0 again after the last one.
@@ -90,6 +101,16 @@ impl Beside {
             write: random.one_in(2),
             pattern: *random.choose(&[Pattern::Stream, Pattern::Chase]),
             sleep_us: random.range(1, 2_000),
+        }
+    }
+
+    /// A [`Beside::Meet`].
+    pub(crate) fn meeting(random: &mut Random) -> Self {
+        Self::Meet {
+            instances: random.range(1, 6) as u32,
+            work_us: random.range(1, 2_000),
+            spin_us: random.one_in(2).then(|| random.range(1, 5_000)),
+            until_us: random.range(1, 50_000),
         }
     }
 
@@ -150,6 +171,22 @@ impl Beside {
                 let sweeper =
                     add(workload, "sweeper", *instances, vec![Op::Access(0), sleep], times);
                 sweeper.program.accesses.push(Access::new(slices, *pattern));
+            }
+            Self::Meet { instances, work_us, spin_us, until_us } => {
+                let (barrier, watch) = (workload.barriers.len() as u32, workload.watches);
+                let counter = workload.counters;
+                workload.barriers.push(*instances);
+                workload.watches += 1;
+                workload.counters += 1;
+                let meet = match spin_us {
+                    Some(us) => Op::SpinBarrier { barrier, spin_ns: us * 1_000 },
+                    None => Op::Barrier(barrier),
+                };
+                let work = Op::Run { ns: work_us * 1_000 };
+                let (start, stop) = (Op::StartWatch(watch), Op::StopWatch(watch));
+                let until = Op::SleepUntil { ns: until_us * 1_000 };
+                let ops = vec![start, work, meet, stop, Op::Count { counter, by: 1 }, until];
+                add(workload, "meeting", *instances, ops, times);
             }
             Self::Bind { template, sets, sleep_us } => {
                 let template = template % workload.templates.len() as u32;

@@ -63,6 +63,9 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     let weights = (0..weights).map(|_| random_weight(random)).collect();
     let background = random.one_in(2);
     let faults = if version.is_none() { random.one_in(2) } else { random.one_in(4) };
+    if random.one_in(4) {
+        beside.push(Beside::meeting(random));
+    }
     if random.one_in(3) {
         let binders = random.range(1, 2);
         beside.extend((0..binders).map(|_| Beside::binding(random, &kind.cpus)));
@@ -150,6 +153,9 @@ fn random_task(random: &mut Random, kind: &Kind) -> Task {
         settings.push(format!("\"taskgroup\": \"/g{}\", ", random.range(0, 1)));
     }
     if random.one_in(6) {
+        settings.push(format!("\"delay\": {}, ", random.range(0, 20_000)));
+    }
+    if random.one_in(6) {
         settings.push(format!("\"membind_nodes\": [{}], ", random.choose(&kind.memory_nodes)));
     }
     let count = random.range(1, 3);
@@ -198,12 +204,12 @@ fn random_phase(random: &mut Random, kind: &Kind) -> Phase {
     Phase { times: random.range(1, 8), settings, events }
 }
 
-/// One event. `i` makes the keys of a phase different. Events from number 10 on wait for other tasks, or are waited
+/// One event. `i` makes the keys of a phase different. Events from number 11 on wait for other tasks, or are waited
 /// for. A mutex is locked and unlocked within one event, and never nested.
 fn random_event(random: &mut Random, i: u64, waiting: bool) -> String {
     let us = random.range(1, 2_000);
     let shared = random.range(0, 1);
-    match random.range(0, if waiting { 14 } else { 9 }) {
+    match random.range(0, if waiting { 17 } else { 10 }) {
         0 | 1 => format!("\"run{i}\": {us}"),
         2 => format!("\"runtime{i}\": {us}"),
         3 | 4 => format!("\"sleep{i}\": {us}"),
@@ -212,10 +218,25 @@ fn random_event(random: &mut Random, i: u64, waiting: bool) -> String {
         7 => format!("\"yield{i}\": \"\""),
         8 => format!("\"fork{i}\": \"child\""),
         9 => format!("\"mem{i}\": {}", us * 64),
-        10 => format!("\"resume{i}\": \"t{shared}\""),
-        11 => format!("\"suspend{i}\": \"t{shared}\", \"sleep{i}\": {us}"),
-        12 => format!("\"barrier{i}\": \"b{shared}\""),
-        13 => format!(
+        10 => {
+            // Timers whose names do not begin with "unique" are shared by all tasks.
+            let name = random.choose(&["unique", "shared"]);
+            let mode = random.choose(&["relative", "absolute"]);
+            format!(
+                "\"timer{i}\": {{\"ref\": \"{name}{i}\", \"period\": {us}, \"mode\": \"{mode}\"}}"
+            )
+        }
+        11 => format!("\"resume{i}\": \"t{shared}\""),
+        12 => format!("\"suspend{i}\": \"t{shared}\", \"sleep{i}\": {us}"),
+        13 => format!("\"barrier{i}\": \"b{shared}\""),
+        14 => format!(
+            "\"lock{i}\": \"m{shared}\", \"signal{i}\": \"c{shared}\", \"unlock{i}\": \"m{shared}\""
+        ),
+        15 => format!(
+            "\"lock{i}\": \"m{shared}\", \"sync{i}\": {{\"ref\": \"c{shared}\", \
+             \"mutex\": \"m{shared}\"}}, \"unlock{i}\": \"m{shared}\""
+        ),
+        16 => format!(
             "\"lock{i}\": \"m{shared}\", \"broad{i}\": \"c{shared}\", \"unlock{i}\": \"m{shared}\", \
              \"sleep{i}\": {us}"
         ),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use roost_swarm::watch::{Expected, Wait};
 use roost_swarm::{
     Beside, Case, Disturber, Patience, Promises, check, observe, smallest, unsteady,
 };
-use roost_workload::{Workload, rtapp};
+use roost_workload::{Op, TimerRef, Workload, rtapp};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
@@ -260,6 +260,61 @@ fn cases_have_all_operations_and_odd_machines() {
     for operation in ["cpus", "dl-runtime", "membind_nodes", "SCHED_IDLE", "taskgroup", "fork0"] {
         some(operation, &|case| case.to_string().contains(operation));
     }
+}
+
+/// A name for each operation that cases have. `None`: only the engine's own threads use it.
+fn name(op: &Op) -> Option<&'static str> {
+    Some(match op {
+        Op::AwaitSample | Op::OwnTurn => return None,
+        Op::Run { .. } => "Run",
+        Op::Runtime { .. } => "Runtime",
+        Op::Sleep { .. } => "Sleep",
+        Op::SleepUntil { .. } => "SleepUntil",
+        Op::Timer { timer: TimerRef::Own(_), absolute: false, .. } => "Timer, own",
+        Op::Timer { timer: TimerRef::Own(_), absolute: true, .. } => "Timer, own and absolute",
+        Op::Timer { timer: TimerRef::Shared(_), absolute: false, .. } => "Timer, shared",
+        Op::Timer { timer: TimerRef::Shared(_), .. } => "Timer, shared and absolute",
+        Op::Lock(_) => "Lock",
+        Op::Unlock(_) => "Unlock",
+        Op::Wait { .. } => "Wait",
+        Op::Signal(_) => "Signal",
+        Op::Broadcast(_) => "Broadcast",
+        Op::Barrier(_) => "Barrier",
+        Op::Meet { .. } => "Meet",
+        Op::Start { delay_ns: 0 } => "Start",
+        Op::Start { .. } => "Start, delayed",
+        Op::SpinBarrier { .. } => "SpinBarrier",
+        Op::Fork(_) => "Fork",
+        Op::Yield => "Yield",
+        Op::SetNice(_) => "SetNice",
+        Op::SetPolicy(_) => "SetPolicy",
+        Op::SetSlice { .. } => "SetSlice",
+        Op::SetGroup(_) => "SetGroup",
+        Op::SetAffinity(_) => "SetAffinity",
+        Op::SetAffinityOf { .. } => "SetAffinityOf",
+        Op::SetGroupOf { .. } => "SetGroupOf",
+        Op::Send { .. } => "Send",
+        Op::Receive { .. } => "Receive",
+        Op::Count { .. } => "Count",
+        Op::Loop { .. } => "Loop",
+        Op::Access(_) => "Access",
+        Op::StartWatch(_) => "StartWatch",
+        Op::StopWatch(_) => "StopWatch",
+    })
+}
+
+/// Number of names that [`name`] gives.
+const NAMES: usize = 34;
+
+#[test]
+fn the_first_cases_have_every_operation() {
+    let mut met = BTreeSet::new();
+    for seed in 0..300 {
+        let workload = Case::of(seed).workload().unwrap_or_else(|why| panic!("{seed}: {why}"));
+        let ops = workload.templates.iter().flat_map(|template| &template.program.ops);
+        met.extend(ops.filter_map(name));
+    }
+    assert_eq!(met.len(), NAMES, "{met:?}");
 }
 
 /// CPUs go and come, and tasks change their class. The first CPU of an LLC always stays.
