@@ -32,7 +32,7 @@ use crate::lines::Fetched;
 use crate::own_counters::OwnCounter;
 use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
-use crate::tasks::{Custody, Task, Tasks, state};
+use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
 use crate::translate::{self, Translated};
 
@@ -1102,24 +1102,7 @@ impl Scheduler for Scx {
         self.companion.as_mut().map_or(Time::NEVER, |companion| companion.pause(world, task))
     }
 
-    /// A running task is in no queue. A waiting task is in exactly one queue, or with the scheduler.
     fn audit(&self, world: &World) {
-        for cpu in 0..world.nr_cpus() {
-            if let Some(task) = world.current(cpu) {
-                assert_eq!(self.kernel.current[cpu], Some(task), "CPU {cpu}");
-                assert_eq!(self.kernel.tasks.get(task).custody, Custody::None, "CPU {cpu}");
-            }
-        }
-        let mut queued = 0;
-        for (dsq, queue) in self.kernel.queues.all() {
-            for task in queue.tasks() {
-                let custody = self.kernel.tasks.get(task).custody;
-                assert_eq!(custody, Custody::Queue(dsq), "{}", Tasks::named(world, task));
-                queued += 1;
-            }
-        }
-        let in_queue = |(_, task): &(TaskId, &Task)| matches!(task.custody, Custody::Queue(_));
-        let known = self.kernel.tasks.runnable().filter(in_queue).count();
-        assert_eq!(known, queued, "runnable tasks that are in a queue, and tasks in queues");
+        self.audit_all(world);
     }
 }

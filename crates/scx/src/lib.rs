@@ -11,6 +11,7 @@
 //! For any input bytes, the result is an object or an error of one line.
 
 mod arena;
+mod audit;
 mod btf_ext;
 mod bytes;
 mod class;
