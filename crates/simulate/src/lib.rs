@@ -130,8 +130,8 @@ impl Simulation {
     }
 
     /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. The
-    /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if no
-    /// duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
+    /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if
+    /// no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
     ///
     /// Also returns whether any of these runs measured something.
     fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> (Option<u64>, bool) {

@@ -150,8 +150,8 @@ fn limits_hold_for_tasks_of_one_cpu() {
 }
 
 /// Tasks of a group wait for its budget, which gives a turn every few seconds. The affinity of one of them changes ten
-/// times a second, so that it is queued anew each time. It runs too, also if all CPUs are busy: otherwise the kernel would
-/// end the scheduler, after 30 s.
+/// times a second, so that it is queued anew each time. It runs too, also if all CPUs are busy: otherwise the kernel
+/// would end the scheduler, after 30 s.
 #[test]
 fn a_parked_task_whose_affinity_changes_is_let_out() {
     for (seed, busy) in SEEDS.flat_map(|seed| [(seed, 0), (seed, 64)]) {
