@@ -376,7 +376,8 @@ impl State {
         // The verifier refuses programs that read a register which the function has not written.
         self.registers[0] = 0;
         self.registers[6..10].fill(0);
-        self.registers[10] += STACK_BYTES;
+        // A program that no verifier has checked may have changed it.
+        self.registers[10] = self.registers[10].wrapping_add(STACK_BYTES);
         let target = at as i64 + 1 + i64::from(instruction.imm);
         usize::try_from(target).map(Next::At).map_err(|_| Stop::Left)
     }
@@ -386,7 +387,7 @@ impl State {
         let Some((at, saved)) = self.frames.pop() else { return Next::Returned };
         self.registers[6..10].copy_from_slice(&saved);
         self.registers[1..6].fill(0);
-        self.registers[10] -= STACK_BYTES;
+        self.registers[10] = self.registers[10].wrapping_sub(STACK_BYTES);
         Next::At(at)
     }
 }

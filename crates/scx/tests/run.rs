@@ -187,8 +187,8 @@ fn a_task_that_is_never_run_is_a_stall() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any changed program runs, or ends the run in one line, although no verifier has checked it. Machine code does what
-    /// the interpreter does.
+    /// Any changed program runs, or ends the run in one line, although no verifier has checked it. Machine code does
+    /// what the interpreter does.
     #[test]
     fn a_program_whose_code_was_changed_runs_or_is_refused(
         ours in any::<bool>(),

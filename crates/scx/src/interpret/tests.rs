@@ -151,6 +151,14 @@ fn arithmetic(code: u8, offset: i16, a: u64, b: u64) -> u64 {
 const MINUS_1: u64 = u64::MAX;
 const LEAST: u64 = i64::MIN as u64;
 
+/// The verifier would refuse it.
+#[test]
+fn a_function_that_changes_the_frame_pointer_returns() {
+    // r0 = callee(); exit. callee: r10 = 0; exit
+    let code = [op(0x85, 0, 1, 0, 1), EXIT_CODE, op(0xb7, 10, 0, 0, 0), EXIT_CODE];
+    assert_eq!(value(&code, 7, 7), 0);
+}
+
 #[test]
 fn arithmetic_on_64_bits_wraps() {
     let cases: [(u8, u64, u64, u64); 12] = [
