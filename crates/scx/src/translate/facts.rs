@@ -113,9 +113,10 @@ fn made_at(at: usize) -> u32 {
     2 * at as u32
 }
 
-/// The number of the value in a register where a block begins.
+/// The number of the value in a register where a block begins. A jump out of the program has a block without code, so
+/// its number does not matter.
 fn met_at(block: usize, register: usize) -> u32 {
-    2 * (16 * block + register) as u32 + 1
+    32_u32.wrapping_mul(block as u32).wrapping_add(2 * register as u32 + 1)
 }
 
 /// An access to the line of an address.

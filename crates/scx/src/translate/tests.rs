@@ -58,6 +58,20 @@ proptest! {
 }
 
 #[test]
+fn a_jump_far_beyond_the_program_ends_it() {
+    // start: if r0 == 0 skip the jump to 2^27 instructions on; r8 -= 1; if r8 != 0 goto start; exit
+    let code = [
+        op(0x15, 0, 0, 1, 0),
+        op(0x06, 0, 0, 0, (1 << 27) - 3),
+        op(0x17, 8, 0, 0, 1),
+        op(0x55, 8, 0, -3, 0),
+        op(0x95, 0, 0, 0, 0),
+    ];
+    let _ = run_with(&[&[op(0xb7, 8, 0, 0, 3)], &code[..]].concat(), 0, 0);
+    assert!(run_with(&[&[op(0xb7, 0, 0, 0, 1)], &code[..]].concat(), 0, 0).0.is_err());
+}
+
+#[test]
 fn a_loop_is_counted_as_the_interpreter_counts() {
     // r1 = 1000; r0 += r1; r1 -= 1; if r1 != 0 goto back
     let code = [
