@@ -77,7 +77,7 @@ pub enum VmError {
     Guest {
         /// What it did, and when.
         what: String,
-        /// Whether it still ran, but gave no answer in time.
+        /// Whether QEMU still ran, but the guest gave no sign of life in time.
         hung: bool,
         /// The last lines of its console and of QEMU's messages.
         console: Vec<String>,
@@ -121,7 +121,7 @@ impl VmError {
         }
     }
 
-    /// Whether the guest was still running when its time was over.
+    /// Whether QEMU still ran, but the guest gave no sign of life in time.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Guest { hung: true, .. })
     }

@@ -3,6 +3,7 @@
 #
 #   roost: ready                    the guest has booted, and its survey is written
 #   roost: done NUMBER STATUS       a job has ended
+#   roost: alive                    every 10 s while a job runs (in the host's time)
 #
 # In the host's time, roost writes `job NUMBER MEBIBYTES` or `shell ROWS COLUMNS` to the line. A job is a tar archive of
 # that size on the second NVMe namespace. The survey, and later each job's results, are archives on the third.
@@ -79,9 +80,20 @@ disk() {
 	done
 }
 
+# Shows that the guest lives, whatever a job does to ordinary tasks. It sleeps by waiting for a line that never comes,
+# because a program that sleeps would have to be started each time.
+beat() {
+	chrt -f -p 1 $BASHPID
+	while :; do
+		read -rt 10 <>/run/never
+		echo "roost: alive"
+	done
+}
+
 load_lane() {
 	jobs=$(disk 2) results=$(disk 3)
 	mkdir -p /run/survey
+	mkfifo /run/never
 	survey >/run/survey/survey
 	send /run/survey
 	echo "roost: ready"
@@ -93,7 +105,9 @@ load_lane() {
 			# Bypasses the cache, which may hold an earlier job.
 			dd if="$jobs" iflag=direct bs=1M count="$second" status=none |
 				tar x -C /run/job
+			beat &
 			run_job "$first" /run/job
+			{ kill $! && wait $!; } 2>/dev/null
 			send /run/job/result
 			echo "roost: done $first $(cat /run/job/result/status)"
 			;;
