@@ -2,16 +2,13 @@
 //!
 //! They run only for microseconds, but each makes a CPU newly idle, and if one is woken on a busy
 //! CPU, the running task has to wait. Kinds, periods and times were measured in guests with 8 to 16
-//! CPUs (Linux 7.2.13 with Debian's configuration, 2026-11-21). In traces of rt-app's `hogs`, half
-//! of the CPUs that went idle had run one of them. The seed decides when they begin. Daemons of a
-//! distribution and interrupts of devices are not included, because they differ between machines.
+//! CPUs (Linux 7.2.13 with Debian's configuration; `docs/notes/2026-11-27-background.md`). The seed decides when they
+//! begin. Daemons of a distribution and interrupts of devices are not included, because they differ between machines.
+//! Nor is the stopper of each CPU, which runs for some microseconds every 4 s.
 //!
-//! Together they run 3 times a second on each of 8 CPUs. The documentation of the kernel's osnoise
+//! Together they run twice a second on each of 8 busy CPUs, as in the guest. The documentation of the kernel's osnoise
 //! tracer (`Documentation/trace/osnoise-tracer.rst`) shows a virtual machine with 8 busy CPUs.
 //! There, within a second, other threads ran on a CPU 0 to 41 times, 2.5 times in the median.
-//!
-//! `docs/notes/2026-11-27-background.md` has a later measurement of an idle and a busy guest, by CPU, and where this
-//! differs from it.
 
 use roost_machine::Machine;
 use roost_workload::{Op, Policy, Process, Program, Template, TimerRef, Workload};
@@ -21,6 +18,7 @@ use crate::run::Engine;
 use crate::scheduler::{Scheduler, TaskId};
 use crate::task::{State, Task};
 use crate::time::Time;
+use crate::workers::{self, Worker};
 
 /// How many threads of a kind there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +38,8 @@ pub struct KernelThread {
     pub name: &'static str,
     /// How many threads of this kind there are.
     pub each: Each,
+    /// Whether its timer is deferrable: it waits while its CPU is idle. Only for threads of CPUs.
+    pub deferrable: bool,
     /// Period of its work, ms.
     pub period_ms: u64,
     /// Number of wakeups per period, 8 ms apart.
@@ -52,16 +52,22 @@ pub struct KernelThread {
 /// The kinds of threads that run beside any workload. Kernel timers expire at ticks, so threads of
 /// several CPUs wake together.
 pub const KERNEL_THREADS: [KernelThread; 4] = [
-    // vmstat_update(): once a second in each CPU's worker (sysctl_stat_interval).
-    KernelThread { name: "kworker", each: Each::Cpu, period_ms: 1000, wakes: 1, run_us: 2 },
+    // vmstat_update(): once a second in each CPU's worker (sysctl_stat_interval), as deferrable work. Seen 0.8 times a
+    // second on busy CPUs, 1.3 times on idle ones that have timers of other threads, 0.2 times on other idle ones.
+    KernelThread { deferrable: true, run_us: 2, ..thread("kworker", Each::Cpu, 1000) },
     // HPAGE_FRAG_CHECK_INTERVAL_MSEC is 500, which becomes 128 ticks of 4 ms.
-    KernelThread { name: "kcompactd", each: Each::Node, period_ms: 512, wakes: 1, run_us: 0 },
-    // DAMON_STAT, seen every 640 ms.
-    KernelThread { name: "kdamond", each: Each::Machine, period_ms: 640, wakes: 1, run_us: 8 },
-    // Grace periods: about four a second, with two or three wakeups 8 or 12 ms apart. There are
-    // three times as many if tasks are forked.
-    KernelThread { name: "rcu_preempt", each: Each::Machine, period_ms: 250, wakes: 3, run_us: 0 },
+    thread("kcompactd", Each::Node, 512),
+    // DAMON_STAT, seen every 640 ms. In another guest it was three times as often.
+    KernelThread { run_us: 8, ..thread("kdamond", Each::Machine, 640) },
+    // Grace periods, with two or three wakeups 8 or 12 ms apart: 1.5 wakeups a second if all CPUs are busy, half of
+    // that if all are idle. Where tasks are forked beside a tracer, there were eight times as many.
+    KernelThread { wakes: 3, ..thread("rcu_preempt", Each::Machine, 2000) },
 ];
+
+/// A kind that wakes up once in `period_ms` and does only what every activation does.
+const fn thread(name: &'static str, each: Each, period_ms: u64) -> KernelThread {
+    KernelThread { name, each, deferrable: false, period_ms, wakes: 1, run_us: 0 }
+}
 
 /// Time between the wakeups of a grace period, ms.
 const BETWEEN_WAKES_MS: u64 = 8;
@@ -134,6 +140,9 @@ impl KernelThread {
 
     /// Its program from the first wakeup on.
     fn program(&self) -> Program {
+        if self.deferrable {
+            return workers::program(self.run_us * 1000);
+        }
         let run = (self.run_us > 0).then_some(Op::Run { ns: self.run_us * 1000 });
         let mut ops: Vec<Op> = run.into_iter().collect();
         for _ in 1..self.wakes {
@@ -182,10 +191,17 @@ impl<S: Scheduler> Engine<'_, S> {
                     None => self.world.random_below(machine.cpus.len() as u64) as usize,
                 };
                 let task = self.new_kernel_thread(template, cpu, root);
-                let at = Time(kind.first_ms(phase_ms, index) * NS_PER_MS);
+                template += 1;
+                let first_ms = kind.first_ms(phase_ms, index);
+                if kind.deferrable {
+                    let (period_ms, now) = (kind.period_ms, self.world.now());
+                    let phase_ns = first_ms % period_ms * NS_PER_MS;
+                    self.workers.push(Worker::new(task, period_ms * NS_PER_MS, phase_ns, now));
+                    continue;
+                }
+                let at = Time(first_ms * NS_PER_MS);
                 self.world.tasks[task.index()].timers[0] = Some(at);
                 self.world.events.set(Event::Timer(task), at);
-                template += 1;
             }
         }
     }

@@ -197,8 +197,8 @@ impl<S: Scheduler> Engine<'_, S> {
     #[inline(never)]
     fn execute_rare(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
         match *op {
-            Op::AwaitSample => {
-                self.await_sample(id);
+            Op::AwaitWork => {
+                self.await_work(id);
                 Step::Blocked
             }
             Op::OwnTurn => self.own_turn(cpu, id),
@@ -263,7 +263,7 @@ impl<S: Scheduler> Engine<'_, S> {
             | Op::Count { .. }
             | Op::Send { .. }
             | Op::Receive { .. }
-            | Op::AwaitSample
+            | Op::AwaitWork
             | Op::OwnTurn
             | Op::Fork(_)
             | Op::Yield

@@ -37,13 +37,14 @@ mod own_thread;
 mod reached;
 mod record;
 mod run;
-mod sampling;
+
 mod scheduler;
 mod sync;
 mod task;
 mod time;
 mod totals;
 mod trace;
+mod workers;
 mod world;
 
 pub use background::{Each, KERNEL_THREADS, KernelThread};

@@ -16,13 +16,13 @@ use crate::outcome::{Outcome, outcome};
 use crate::own_thread;
 use crate::reached::{self, Missing, TooShort};
 use crate::record::{Recorder, Start};
-use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
 use crate::task::{State, Task};
 use crate::time::Time;
 use crate::totals::{LatencyRecords, Marks, Measured, Totals};
 use crate::trace::{KnowsTasks, LeftAs, TraceTask, Tracer};
+use crate::workers::{self, Worker};
 use crate::world::{Arrival, InterruptTime, Looking, World};
 
 /// How a run is started, observed and stopped.
@@ -190,8 +190,8 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) live: u32,
     /// Events until the next audit.
     pub(crate) until_audit: usize,
-    /// One per CPU; empty if the machine's governor has no threads.
-    pub(crate) samplers: Vec<Sampler>,
+    /// Of each kind of worker one for each CPU, in the order of CPUs.
+    pub(crate) workers: Vec<Worker>,
     /// Number of kernel threads, and of the scheduler's own thread. No run waits for their end.
     pub(crate) kernel_threads: u32,
     /// Whether a task that has exited had reached its work.
@@ -237,7 +237,7 @@ pub fn run_observed<S: Scheduler>(
     let own = scheduler.own_thread().map(|name| own_thread::with_thread(name, workload));
     let own_template = own.as_ref().map(|all| all.templates.len() - 1);
     let workload = own.as_ref().unwrap_or(workload);
-    let sampled = sampling::with_threads(machine, workload);
+    let sampled = workers::with_samplers(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
     let root_program = root_program(workload);
     let mut engine = Engine::new(machine, workload, &root_program, scheduler, seed)?;
@@ -328,7 +328,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             next_pid: 1,
             live: 0,
             until_audit: 0,
-            samplers: Vec::new(),
+            workers: Vec::new(),
             kernel_threads: 0,
             worked: false,
         })
@@ -464,7 +464,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.charge(cpu, cost);
         self.scheduler.tick(&mut self.world, cpu);
         self.world.arm_tick(cpu, self.tick_ns);
-        self.sample(cpu);
+        self.wake_workers(cpu);
         self.world.end_interrupt(cpu, before);
         self.scheduler.tick_end(&mut self.world, cpu);
     }

@@ -265,7 +265,7 @@ fn cases_have_all_operations_and_odd_machines() {
 /// A name for each operation that cases have. `None`: only the engine's own threads use it.
 fn name(op: &Op) -> Option<&'static str> {
     Some(match op {
-        Op::AwaitSample | Op::OwnTurn => return None,
+        Op::AwaitWork | Op::OwnTurn => return None,
         Op::Run { .. } => "Run",
         Op::Runtime { .. } => "Runtime",
         Op::Sleep { .. } => "Sleep",

@@ -368,9 +368,8 @@ pub enum Op {
         /// First operation of the body.
         to: u32,
     },
-    /// Wait until the machine's frequency governor samples the task's CPU. Threads that the engine adds to a workload
-    /// use this.
-    AwaitSample,
+    /// Wait until the deferrable timer of a CPU's worker expires. Threads that the engine adds to a workload use this.
+    AwaitWork,
     /// Do what is due in the scheduler's own program, and sleep until more is due. A thread that the engine adds for a
     /// scheduler uses this.
     OwnTurn,

@@ -324,7 +324,7 @@ impl Workload {
             | Op::SleepUntil { .. }
             | Op::Start { .. }
             | Op::Yield
-            | Op::AwaitSample
+            | Op::AwaitWork
             | Op::OwnTurn
             | Op::SetPolicy(_)
             | Op::SetGroup(None)
