@@ -34,7 +34,7 @@ fn converted(memory: &Memory, flags: &str, conversion: &str, number: u64) -> Res
     let long = flags.contains('l') || flags.contains('z');
     let unsigned = if long { number } else { number.into_u32() };
     let width = flags.trim_matches(|c: char| !c.is_ascii_digit());
-    let (zero, width) = (width.starts_with('0'), width.parse().unwrap_or(0));
+    let (zero, width) = (width.starts_with('0'), width.parse().unwrap_or(0).min(MOST_BYTES));
     let digits = match conversion {
         "d" | "i" if long => (number as i64).to_string(),
         "d" | "i" => (number as i32).to_string(),
@@ -82,5 +82,6 @@ mod tests {
         assert_eq!(shown("%u %lld %x 100%%", &[minus, minus, 255]), "4294967291 -5 ff 100%");
         assert_eq!(shown("%03u.%5d", &[7, 42]), "007.   42");
         assert_eq!(shown("nothing left: %d", &[]), "nothing left: 0");
+        assert_eq!(shown("%70000d", &[1]).len(), MOST_BYTES, "as wide as a message can be");
     }
 }

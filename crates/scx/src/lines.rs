@@ -9,7 +9,7 @@
 use roost_engine::CpuId;
 use roost_machine::Machine;
 
-use crate::memory::BASE;
+use crate::memory::{BASE, MOST_BYTES};
 
 pub(crate) const LINE_BYTES: u64 = 64;
 
@@ -109,7 +109,8 @@ impl Lines {
 
     /// The line of an address, if the address can be in memory.
     fn line(&mut self, address: u64) -> Option<&mut Line> {
-        let number = usize::try_from(address.checked_sub(BASE)? / LINE_BYTES).ok()?;
+        let distance = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        let number = (distance < MOST_BYTES).then_some(distance / LINE_BYTES as usize)?;
         if number >= self.lines.len() {
             self.lines.resize(number + 1, self.new);
         }
@@ -121,7 +122,7 @@ impl Lines {
         self.bits[cpu]
     }
 
-    /// Records that a CPU reads or writes at an address, which is in memory or near NULL.
+    /// Records that a CPU reads or writes at an address. It counts only in memory.
     #[inline]
     pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;
@@ -204,6 +205,12 @@ mod tests {
     #[test]
     fn what_is_never_written_costs_nothing() {
         assert_eq!(takes(&[(0, false), (1, false), (2, false), (3, false)]), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_address_far_beyond_memory_has_no_line() {
+        assert!(Lines::new(&machine()).line(BASE + (1 << 46)).is_none());
+        assert!(Lines::new(&machine()).line(BASE - 1).is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ const NEAR_NULL: u64 = 1 << 16;
 const ALIGNMENT: usize = 64;
 
 /// Largest memory of a program, in bytes. A machine of 1024 CPUs needs less.
-const MOST_BYTES: usize = 1 << 32;
+pub(crate) const MOST_BYTES: usize = 1 << 32;
 
 /// An access outside of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

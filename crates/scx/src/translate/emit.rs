@@ -77,6 +77,9 @@ pub(super) fn translate(
 fn module() -> Option<JITModule> {
     let mut flags = settings::builder();
     flags.set("opt_level", "speed").ok()?;
+    // A function with a large frame must not step over the guard page of the host's stack.
+    flags.set("enable_probestack", "true").ok()?;
+    flags.set("probestack_strategy", "inline").ok()?;
     flags.set("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }).ok()?;
     let isa = cranelift_native::builder().ok()?.finish(settings::Flags::new(flags)).ok()?;
     Some(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
@@ -148,7 +151,12 @@ fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTr
         let mut leaders = BTreeSet::from([entry]);
         let (mut seen, mut begins) = (BTreeSet::new(), vec![entry]);
         while let Some(mut at) = begins.pop() {
-            while let Some(&instruction) = code.get(at).filter(|_| seen.insert(at)) {
+            while let Some(&instruction) = code.get(at) {
+                if !seen.insert(at) {
+                    // Also if the second half of a LOAD_64 was jumped to: no instruction is in two blocks.
+                    leaders.insert(at);
+                    break;
+                }
                 if written(instruction) == Some(10) {
                     return None;
                 }
@@ -204,7 +212,7 @@ struct Emitter<'a> {
     blocks: BTreeMap<usize, Block>,
     starts: BTreeMap<usize, Facts>,
     registers: [Variable; 11],
-    /// Number of instructions that this call of the function executed.
+    /// Number of instructions that were executed, by callers too.
     count: Variable,
     frame: Value,
     /// The block that returns register 0.
@@ -272,7 +280,8 @@ impl<'a> Emitter<'a> {
         for (register, value) in [1, 2, 3, 4, 5, 10].into_iter().zip(&parameters[1..]) {
             self.builder.def_var(self.registers[register], *value);
         }
-        self.builder.def_var(self.count, zero);
+        let count = self.member(offset_of!(Frame, instructions));
+        self.builder.def_var(self.count, count);
         let block = self.blocks[&entry];
         self.builder.ins().jump(block, &[]);
         for (at, block) in self.blocks.clone() {
@@ -285,16 +294,18 @@ impl<'a> Emitter<'a> {
         self.builder.finalize();
     }
 
-    /// Adds up the executed instructions and returns.
     fn leave(&mut self) {
         self.builder.switch_to_block(self.exit);
-        let count = self.builder.use_var(self.count);
-        let before = self.member(offset_of!(Frame, instructions));
-        let all = self.builder.ins().iadd(before, count);
-        let place = offset_of!(Frame, instructions) as i32;
-        self.builder.ins().store(MemFlags::trusted(), all, self.frame, place);
+        self.store_count();
         let value = self.builder.use_var(self.registers[0]);
         self.builder.ins().return_(&[value]);
+    }
+
+    /// Tells other functions how many instructions were executed.
+    fn store_count(&mut self) {
+        let count = self.builder.use_var(self.count);
+        let place = offset_of!(Frame, instructions) as i32;
+        self.builder.ins().store(MemFlags::trusted(), count, self.frame, place);
     }
 
     /// Emits the instructions of a block, up to a jump or to the start of another block.
@@ -430,6 +441,11 @@ impl<'a> Emitter<'a> {
             self.builder.ins().jump(block, &[]);
             return;
         }
+        self.stop_if_endless(at, block);
+    }
+
+    /// Continues with `block`, unless too many instructions were executed.
+    fn stop_if_endless(&mut self, at: usize, block: Block) {
         let endless = self.builder.create_block();
         self.builder.set_cold_block(endless);
         let count = self.builder.use_var(self.count);
@@ -995,7 +1011,13 @@ impl<'a> Emitter<'a> {
             return Some(own);
         };
         let all = [&[self.frame], arguments, &[stack]].concat();
+        self.store_count();
         let call = self.builder.ins().call(function, &all);
+        let count = self.member(offset_of!(Frame, instructions));
+        self.builder.def_var(self.count, count);
+        let goes_on = self.builder.create_block();
+        self.stop_if_endless(at, goes_on);
+        self.builder.switch_to_block(goes_on);
         self.builder.inst_results(call).first().copied()
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! A value that is not known has the number of the instruction that made it, or of the block and the register where
 //! several values meet. Only one such value is known at a time: on the first way to the instruction nothing is known
-//! of its value, and what is known at a place holds on all ways to it.
+//! of its value, and what is known at a place holds on all ways to it. For this, an instruction makes one value, and is
+//! in one block only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -119,6 +120,9 @@ fn met_at(block: usize, register: usize) -> u32 {
     32_u32.wrapping_mul(block as u32).wrapping_add(2 * register as u32 + 1)
 }
 
+/// Number of lines that are remembered, because each costs time wherever ways join. To forget one costs only a check.
+const MOST_LINES: usize = 128;
+
 /// An access to the line of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Had {
@@ -189,7 +193,9 @@ impl Facts {
         if !self.has(address, write) {
             let address = address.line();
             self.had.retain(|had| had.address != address);
-            self.had.push(Had { address, write });
+            if self.had.len() < MOST_LINES {
+                self.had.push(Had { address, write });
+            }
         }
     }
 
@@ -308,7 +314,8 @@ impl Facts {
                 self.set(dst, made);
             }
             class::STX => {
-                self.store(source, to, bytes, made);
+                // What is stored is not what the instruction returns.
+                self.write(source, to, bytes);
                 match imm {
                     COMPARE_AND_EXCHANGE => self.set(0, made),
                     _ if imm & FETCH != 0 => self.set(src, made),
@@ -326,15 +333,23 @@ impl Facts {
         }
     }
 
-    fn store(&mut self, source: &Source, to: Known, bytes: u32, value: Known) {
-        if !to.is_own_stack(bytes) {
-            if !self.is_inside(source, to, bytes) {
-                self.stack.clear();
-            }
-            return self.have(to, true);
+    /// A value that is not known is written.
+    fn write(&mut self, source: &Source, to: Known, bytes: u32) {
+        if to.is_own_stack(bytes) {
+            let range = to.offset..to.offset + i64::from(bytes);
+            return self.stack.retain(|slot| !slot.overlaps(&range));
         }
-        let range = to.offset..to.offset + i64::from(bytes);
-        self.stack.retain(|slot| !slot.overlaps(&range));
+        if !self.is_inside(source, to, bytes) {
+            self.stack.clear();
+        }
+        self.have(to, true);
+    }
+
+    fn store(&mut self, source: &Source, to: Known, bytes: u32, value: Known) {
+        self.write(source, to, bytes);
+        if !to.is_own_stack(bytes) {
+            return;
+        }
         let value = match (value.as_number(), bytes) {
             (_, 8) => value,
             (Some(number), _) => Known::number(number & !(u64::MAX << (8 * bytes))),

@@ -7,8 +7,8 @@ use super::{Array, Given, Translated};
 use crate::costs;
 use crate::helpers::{MAP_LOOKUP, THIS_CPU};
 use crate::instruction::{CALL, Instruction};
-use crate::interpret::run;
 use crate::interpret::tests::{ARENA, CLOCK, NOTHING, TestHost, op, run_with};
+use crate::interpret::{Stop, run};
 
 /// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
@@ -69,6 +69,65 @@ fn a_jump_far_beyond_the_program_ends_it() {
     ];
     let _ = run_with(&[&[op(0xb7, 8, 0, 0, 3)], &code[..]].concat(), 0, 0);
     assert!(run_with(&[&[op(0xb7, 0, 0, 0, 1)], &code[..]].concat(), 0, 0).0.is_err());
+}
+
+#[test]
+fn what_an_atomic_operation_returns_is_not_what_it_stores() {
+    // *(u64 *)(r10 - 8) = r1; r4 = 1; r4 = fetch_add(r10 - 8, r4); r0 = *(u64 *)(r10 - 8); if r4 == 5 then r0 += 0
+    let code = [
+        op(0x7b, 10, 1, -8, 0),
+        op(0xb7, 4, 0, 0, 1),
+        op(0xdb, 10, 4, -8, 1),
+        op(0x79, 0, 10, -8, 0),
+        op(0x55, 4, 0, 1, 5),
+        op(0x07, 0, 0, 0, 0),
+        op(0x95, 0, 0, 0, 0),
+    ];
+    let returned = run_with(&code, 5, 0).0.unwrap_or_else(|fault| panic!("{fault:?}"));
+    assert_eq!(returned.value, 6);
+}
+
+#[test]
+fn the_second_half_of_a_load_can_be_jumped_to() {
+    // r9 = 0; 1: r8 = a number, whose second half is r8 = 0; 3: r4 = *(u64 *)(r3 + 0); if r9 != 0 goto 9
+    // r6 = r4; *(u64 *)(r3 + 0) = 7; r9 = 1; goto 2; 9: if r4 == 7 then r6 += 0; r0 = r6
+    let code = [
+        op(0xb7, 9, 0, 0, 0),
+        op(0x18, 8, 0, 0, 0),
+        op(0xb7, 8, 0, 0, 0),
+        op(0x79, 4, 3, 0, 0),
+        op(0x55, 9, 0, 4, 0),
+        op(0xbf, 6, 4, 0, 0),
+        op(0x7a, 3, 0, 0, 7),
+        op(0xb7, 9, 0, 0, 1),
+        op(0x05, 0, 0, -7, 0),
+        op(0x55, 4, 0, 1, 7),
+        op(0x07, 6, 0, 0, 0),
+        op(0xbf, 0, 6, 0, 0),
+        op(0x95, 0, 0, 0, 0),
+    ];
+    let returned = run_with(&code, 0, 0).0.unwrap_or_else(|fault| panic!("{fault:?}"));
+    assert_ne!(returned.value, 7, "the memory was not 7 at first");
+}
+
+#[test]
+fn loops_of_several_functions_count_together() {
+    // r6 = 4096; 1: loop(); r6 -= 1; if r6 != 0 goto 1; exit; loop: r1 = 2^19; do r1 -= 1 while r1 != 0; exit
+    let code = [
+        op(0xb7, 6, 0, 0, 4096),
+        op(CALL, 0, 1, 0, 3),
+        op(0x17, 6, 0, 0, 1),
+        op(0x55, 6, 0, -3, 0),
+        op(0x95, 0, 0, 0, 0),
+        op(0xb7, 1, 0, 0, 1 << 19),
+        op(0x17, 1, 0, 0, 1),
+        op(0x55, 1, 0, -2, 0),
+        op(0x95, 0, 0, 0, 0),
+    ];
+    let (mut host, stack, _) = TestHost::new();
+    let Some(translated) = Translated::new(&code, &[0], Given::default()) else { return };
+    let result = translated.run(&mut host, stack, 0, [0; 5]).expect("it was translated");
+    assert_eq!(result.unwrap_err().why, Stop::Endless);
 }
 
 #[test]
