@@ -219,6 +219,17 @@ impl World {
         self.tasks[task.index()].cpu
     }
 
+    /// Distance between the numbers of [`World::task_cpus`], in bytes.
+    pub const TASK_BYTES: usize = size_of::<Task>();
+
+    /// Where the CPU of each task is ([`World::task_cpu`]), for machine code: the address of the first task's, and the
+    /// number of tasks.
+    #[inline]
+    pub fn task_cpus(&self) -> (*const CpuId, usize) {
+        let tasks = self.tasks.as_ptr().cast::<u8>();
+        (tasks.wrapping_add(std::mem::offset_of!(Task, cpu)).cast(), self.tasks.len())
+    }
+
     /// Whether the task has ever run on a CPU, in this run or before it.
     pub fn has_run(&self, task: TaskId) -> bool {
         self.tasks[task.index()].ran_on.is_some()

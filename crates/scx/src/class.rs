@@ -919,8 +919,8 @@ impl Scheduler for Scx {
         let _ = self.kernel.memory.write(arguments, 8, 0);
         self.call(world, On::at(cpu), Hook::ExitTask, &[address, arguments]);
         let kernel = &mut self.kernel;
-        for map in &mut kernel.maps {
-            map.forget_task(&mut kernel.memory, task);
+        for map in &kernel.maps {
+            map.forget_task(&mut kernel.memory, &mut kernel.task_values, task);
         }
         kernel.tasks.end(&mut kernel.memory, world, task);
     }

@@ -117,12 +117,12 @@ fn task_storage_get(call: &mut Call, [map, task, value, flags, _]: [u64; 5]) -> 
     }
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);
     let kernel = &mut *call.kernel;
-    let had = kernel.maps[map].of_task(&mut kernel.memory, task, false);
+    let had = kernel.maps[map].of_task(&mut kernel.memory, &mut kernel.task_values, task, false);
     // A hook that cannot wait for memory may get none.
     if had != 0 || flags & CREATE == 0 || !kernel.sleepable && call.world.fault() {
         return Ok(had);
     }
-    let made = kernel.maps[map].of_task(&mut kernel.memory, task, true);
+    let made = kernel.maps[map].of_task(&mut kernel.memory, &mut kernel.task_values, task, true);
     if made != 0 && value != 0 {
         let size = kernel.maps[map].definition.value_size as usize;
         let bytes = kernel.memory.slice(value, size)?.to_vec();
@@ -134,7 +134,7 @@ fn task_storage_get(call: &mut Call, [map, task, value, flags, _]: [u64; 5]) -> 
 fn task_storage_delete(call: &mut Call, [map, task, ..]: [u64; 5]) -> Result<u64, Stop> {
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);
     let kernel = &mut *call.kernel;
-    let had = kernel.maps[map].forget_task(&mut kernel.memory, task);
+    let had = kernel.maps[map].forget_task(&mut kernel.memory, &mut kernel.task_values, task);
     Ok(if had { 0 } else { ENOENT })
 }
 

@@ -45,6 +45,17 @@ pub trait Host {
         None
     }
 
+    /// Where the values of task storages are: for each line of the memory, the number plus one of the task whose struct
+    /// begins there, or 0; and by task, for each storage, the address of the value, or 0.
+    fn task_values(&self) -> (&[u32], &[u64]) {
+        (&[], &[])
+    }
+
+    /// Where the CPU of each task is: as [`World::task_cpus`](roost_engine::World::task_cpus).
+    fn task_cpus(&self) -> (*const usize, usize) {
+        (std::ptr::null(), 0)
+    }
+
     /// The time that all clocks show while the program runs, in ns. `None`: clocks may differ.
     fn now_ns(&self) -> Option<u64> {
         None

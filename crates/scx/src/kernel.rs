@@ -18,7 +18,7 @@ use crate::iterators::Iterations;
 use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
 use crate::lines::Lines;
-use crate::maps::Map;
+use crate::maps::{Map, TaskValues};
 use crate::masks::Masks;
 use crate::memory::{BASE, ByAddress, Memory};
 use crate::object::Object;
@@ -26,7 +26,7 @@ use crate::program::Program;
 use crate::queues::{Dsq, Queues, id};
 use crate::tasks::Tasks;
 use crate::timers::Timers;
-use crate::translate::Given;
+use crate::translate::{Given, Storage};
 
 /// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
 const CONTEXT_BYTES: usize = 8 * 12;
@@ -65,6 +65,7 @@ pub(crate) struct Kernel {
     pub memory: Memory,
     pub lines: Lines,
     pub maps: Vec<Map>,
+    pub task_values: TaskValues,
     /// Addresses of the sections of variables.
     pub sections: Vec<u64>,
     /// Addresses of maps and variables.
@@ -78,8 +79,8 @@ pub(crate) struct Kernel {
     pub timers: Timers,
     pub iterations: Iterations,
     pub per_cpu: PerCpus,
-    /// Whether the program can find a CPU's `struct rq`, and with it the clocks.
-    finds_queues: bool,
+    /// Whether the program may read the clocks of a CPU's `struct rq`.
+    reads_clocks: bool,
     /// The task for which `select_cpu` or `enqueue` is called.
     pub placing: Placing,
     /// Requests of `dispatch`, which are carried out after it.
@@ -193,6 +194,13 @@ impl PerCpus {
         known.into_iter().find(|(known, _)| *known == name).map(|(_, variable)| variable)
     }
 
+    /// Whether code has the offset of a clock. The verifier wants to know where a program reads in `struct rq`, so an
+    /// instruction that reads a clock has the clock's offset, or an instruction before it adds that.
+    fn are_clocks_in(&self, code: &[Instruction]) -> bool {
+        let is_clock = |offset: i64| self.clocks.iter().any(|&clock| clock as i64 == offset);
+        code.iter().any(|at| is_clock(at.offset.into()) || is_clock(at.imm.into()))
+    }
+
     /// Address of a CPU's copy of the variable at an address. 0 if there is none.
     pub(crate) fn of(&self, variable: u64, cpu: u64) -> u64 {
         let known = self.all().into_iter().find(|known| known.first == variable);
@@ -234,7 +242,9 @@ impl Kernel {
         lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
         lines.exempt(context, CONTEXT_BYTES);
         lines.exempt(arguments, ARGUMENT_BYTES);
-        let maps = definitions.map(|map| Map::new(map, &mut memory, nr_cpus).ok_or_else(room));
+        let mut task_values = TaskValues::default();
+        let maps = definitions
+            .map(|map| Map::new(map, &mut memory, &mut task_values, nr_cpus).ok_or_else(room));
         let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
         for (page, bytes) in &program.pages {
             memory.fill_page(*page, bytes).ok_or_else(room)?;
@@ -262,7 +272,7 @@ impl Kernel {
             timers: Timers::default(),
             iterations: Iterations::new(),
             per_cpu: PerCpus::new(types, &mut memory, machine)?,
-            finds_queues: program
+            reads_clocks: program
                 .object
                 .externs
                 .iter()
@@ -272,6 +282,7 @@ impl Kernel {
             memory,
             lines,
             maps,
+            task_values,
             sections: Vec::new(),
             loaded: 0..0,
             maps_by_address,
@@ -309,6 +320,7 @@ impl Kernel {
         let (code, sections) =
             code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
         kernel.sections = sections;
+        kernel.reads_clocks &= kernel.per_cpu.are_clocks_in(&code);
         let end = BASE + kernel.memory.bytes_mut().len() as u64;
         kernel.loaded = kernel.arguments + ARGUMENT_BYTES as u64..end;
         Ok((kernel, code))
@@ -338,7 +350,7 @@ impl Kernel {
     /// Sets the clocks of a CPU's run queue (`update_rq_clock()`). No time is taken out of them.
     #[inline]
     pub(crate) fn set_clocks(&mut self, cpu: CpuId, now_ns: u64) {
-        if !self.finds_queues {
+        if !self.reads_clocks {
             return;
         }
         let queue = self.per_cpu.runqueues.of(cpu as u64);
@@ -375,7 +387,10 @@ impl Kernel {
     /// What machine code may rely on.
     pub(crate) fn given(&self) -> Given {
         let arrays = self.maps.iter().filter_map(|map| Some((map.address, map.array()?)));
-        let storages = self.maps.iter().filter(|map| map.is_task_storage());
+        let storages = self.maps.iter().filter_map(|map| {
+            let bytes = map.definition.value_size;
+            Some((map.address, Storage { number: map.task_storage()?, bytes }))
+        });
         let sections = self.sections.iter().zip(&self.object.data);
         // The verifier refuses programs that write to these.
         let constants =
@@ -383,15 +398,26 @@ impl Kernel {
                 let bytes = self.memory.slice(address, section.bytes.len()).ok()?;
                 Some((address, bytes.to_vec()))
             });
+        let costed = |name| Some((kfuncs::find(name)?, costs::of_kfunc(name)));
         Given {
             arrays: arrays.collect(),
-            storages: storages.map(|map| (map.address, map.definition.value_size)).collect(),
+            storages: storages.collect(),
             constants: constants.collect(),
             region: self.loaded.clone(),
             nothing: kfuncs::nothings(),
             keeping: kfuncs::keeping(),
             this_cpu: true,
-            now: kfuncs::find(kfuncs::NOW).map(|now| (now, costs::of_kfunc(kfuncs::NOW))),
+            task_cpu: costed(kfuncs::TASK_CPU),
+            members: [
+                (kfuncs::SET_VTIME, self.tasks.layout.vtime),
+                (kfuncs::SET_SLICE, self.tasks.layout.slice),
+            ]
+            .into_iter()
+            .filter_map(|(name, member)| {
+                costed(name).map(|(number, cost)| (number, (member, cost)))
+            })
+            .collect(),
+            now: costed(kfuncs::NOW),
         }
     }
 
@@ -471,6 +497,14 @@ impl Host for Call<'_> {
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         Some((&mut self.kernel.lines, self.cpu))
+    }
+
+    fn task_values(&self) -> (&[u32], &[u64]) {
+        (self.kernel.tasks.by_line(), self.kernel.task_values.addresses())
+    }
+
+    fn task_cpus(&self) -> (*const usize, usize) {
+        self.world.task_cpus()
     }
 
     fn now_ns(&self) -> Option<u64> {

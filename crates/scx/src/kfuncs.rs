@@ -59,9 +59,9 @@ const SCHEDULING: [Kfunc; 64] = [
     ("scx_bpf_get_possible_cpumask", 0, all_cpus),
     ("scx_bpf_get_online_cpumask", 0, all_cpus),
     ("scx_bpf_put_cpumask", 1, nothing),
-    ("scx_bpf_task_set_dsq_vtime", 2, task_set_dsq_vtime),
-    ("scx_bpf_task_set_slice", 2, task_set_slice),
-    ("scx_bpf_task_cpu", 1, task_cpu),
+    (SET_VTIME, 2, task_set_dsq_vtime),
+    (SET_SLICE, 2, task_set_slice),
+    (TASK_CPU, 1, task_cpu),
     ("scx_bpf_task_running", 1, task_running),
     ("scx_bpf_task_cgroup", 1, task_cgroup),
     ("bpf_cgroup_release", 1, nothing),
@@ -121,8 +121,11 @@ pub(crate) fn costs() -> Vec<u64> {
     table().map(|kfunc| costs::of_kfunc(kfunc.0)).collect()
 }
 
-/// The kfunc that is a clock.
+/// kfuncs that machine code can do itself: a clock, a task's CPU, and setting members of a task.
 pub(crate) const NOW: &str = "scx_bpf_now";
+pub(crate) const TASK_CPU: &str = "scx_bpf_task_cpu";
+pub(crate) const SET_VTIME: &str = "scx_bpf_task_set_dsq_vtime";
+pub(crate) const SET_SLICE: &str = "scx_bpf_task_set_slice";
 
 /// The kfuncs that do nothing, with the instructions that the kernel executes in them.
 pub(crate) fn nothings() -> BTreeMap<u32, u64> {
@@ -141,9 +144,9 @@ const KEEPING: [&str; 14] = [
     "scx_bpf_dsq_move_to_local___v2",
     "scx_bpf_dsq_nr_queued",
     "scx_bpf_test_and_clear_cpu_idle",
-    "scx_bpf_task_set_dsq_vtime",
-    "scx_bpf_task_set_slice",
-    "scx_bpf_task_cpu",
+    SET_VTIME,
+    SET_SLICE,
+    TASK_CPU,
     "scx_bpf_kick_cpu",
     NOW,
     "bpf_cpumask_test_cpu",

@@ -55,11 +55,39 @@ enum Values {
     Array { first: u64, stride: u64, of_cpu: u64 },
     /// A hash: addresses of values by key.
     Hash(BTreeMap<Vec<u8>, u64>),
-    /// Task storage: addresses of values by task. 0: the task has none.
-    Task(Vec<u64>),
+    /// Task storage, by its number in [`TaskValues`].
+    Task(usize),
     /// A map without values: an arena, whose pages are in the memory; counters of the processor, which the simulation
     /// does not have; a ring buffer, which nobody reads; or an unsupported kind.
     Nothing,
+}
+
+/// Where the values of all task storages are. Machine code reads it.
+#[derive(Debug, Default)]
+pub(crate) struct TaskValues {
+    /// Number of storages.
+    storages: usize,
+    /// By task, and for each task by storage: the address of the value. 0: the task has none.
+    addresses: Vec<u64>,
+}
+
+impl TaskValues {
+    /// The addresses, by task and storage.
+    pub(crate) fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    fn get(&self, storage: usize, task: TaskId) -> u64 {
+        self.addresses.get(task.index() * self.storages + storage).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, storage: usize, task: TaskId, address: u64) {
+        let of_task = task.index() * self.storages;
+        if of_task >= self.addresses.len() {
+            self.addresses.resize(of_task + self.storages, 0);
+        }
+        self.addresses[of_task + storage] = address;
+    }
 }
 
 impl Map {
@@ -67,6 +95,7 @@ impl Map {
     pub(crate) fn new(
         definition: &MapDefinition,
         memory: &mut Memory,
+        task_values: &mut TaskValues,
         nr_cpus: usize,
     ) -> Option<Self> {
         // Values are at multiples of 8 bytes, as in the kernel.
@@ -81,7 +110,10 @@ impl Map {
                 Values::Array { first: memory.allocate(size)?, stride, of_cpu }
             }
             HASH => Values::Hash(BTreeMap::new()),
-            TASK_STORAGE => Values::Task(Vec::new()),
+            TASK_STORAGE => {
+                task_values.storages += 1;
+                Values::Task(task_values.storages - 1)
+            }
             ARENA => {
                 memory.arena = Some(Arena::new(definition.extra, definition.max_entries)?);
                 Values::Nothing
@@ -103,9 +135,10 @@ impl Map {
         matches!(self.values, Values::Hash(_))
     }
 
-    /// Whether the map has values of tasks.
-    pub(crate) fn is_task_storage(&self) -> bool {
-        matches!(self.values, Values::Task(_))
+    /// The number of the storage in [`TaskValues`], if the map has values of tasks.
+    pub(crate) fn task_storage(&self) -> Option<usize> {
+        let Values::Task(storage) = self.values else { return None };
+        Some(storage)
     }
 
     /// Sets an entry before the start. `None` if it does not fit.
@@ -243,29 +276,36 @@ impl Map {
     }
 
     /// The address of a task's value. 0 if it has none and `create` is not set.
-    pub(crate) fn of_task(&mut self, memory: &mut Memory, task: TaskId, create: bool) -> u64 {
-        let Values::Task(values) = &mut self.values else { return 0 };
-        if let Some(&value) = values.get(task.index()).filter(|value| **value != 0) {
-            return value;
-        }
-        if !create {
-            return 0;
+    pub(crate) fn of_task(
+        &self,
+        memory: &mut Memory,
+        task_values: &mut TaskValues,
+        task: TaskId,
+        create: bool,
+    ) -> u64 {
+        let Values::Task(storage) = self.values else { return 0 };
+        let had = task_values.get(storage, task);
+        if had != 0 || !create {
+            return had;
         }
         let Some(value) = memory.allocate(self.definition.value_size as usize) else { return 0 };
-        if task.index() >= values.len() {
-            values.resize(task.index() + 1, 0);
-        }
-        values[task.index()] = value;
+        task_values.set(storage, task, value);
         value
     }
 
     /// Removes a task's value. Returns whether it had one.
-    pub(crate) fn forget_task(&mut self, memory: &mut Memory, task: TaskId) -> bool {
-        let Values::Task(values) = &mut self.values else { return false };
-        let value = values.get_mut(task.index()).map_or(0, std::mem::take);
+    pub(crate) fn forget_task(
+        &self,
+        memory: &mut Memory,
+        task_values: &mut TaskValues,
+        task: TaskId,
+    ) -> bool {
+        let Values::Task(storage) = self.values else { return false };
+        let value = task_values.get(storage, task);
         if value == 0 {
             return false;
         }
+        task_values.set(storage, task, 0);
         memory.release(value, self.definition.value_size as usize);
         true
     }

@@ -44,6 +44,11 @@ impl ByAddress {
         self.numbers[line] = number + 1;
     }
 
+    /// For each line, the number plus one of the thing that begins there. 0: nothing does.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.numbers
+    }
+
     /// The number of the thing that begins at an address.
     #[inline]
     pub(crate) fn get(&self, address: u64) -> Option<u32> {

@@ -215,6 +215,11 @@ impl Tasks {
         &mut self.tasks[task.index()]
     }
 
+    /// For each line of the memory, the number plus one of the task whose struct begins there.
+    pub(crate) fn by_line(&self) -> &[u32] {
+        self.by_address.numbers()
+    }
+
     /// The task whose struct is at an address.
     pub(crate) fn at(&self, address: u64) -> Option<TaskId> {
         self.by_address.get(address).map(TaskId)

@@ -53,14 +53,20 @@ pub(crate) struct Array {
     pub entries: u32,
 }
 
+/// A task storage: its number ([`Host::task_values`]), and the size of its values in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Storage {
+    pub number: usize,
+    pub bytes: u32,
+}
+
 /// What translation may rely on: what stays the same in all runs that use the machine code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
     /// Arrays, by the addresses of their maps.
     pub arrays: BTreeMap<u64, Array>,
-    /// Sizes of the values of task storages, by the addresses of their maps. The helper returns a piece of memory of
-    /// that size, or NULL.
-    pub storages: BTreeMap<u64, u32>,
+    /// All task storages, by the addresses of their maps. The helper returns a piece of memory of that size, or NULL.
+    pub storages: BTreeMap<u64, Storage>,
     /// What programs cannot write, by its address.
     pub constants: Vec<(u64, Vec<u8>)>,
     /// Addresses of maps and variables. None of them is ever taken away.
@@ -71,6 +77,11 @@ pub(crate) struct Given {
     pub keeping: BTreeSet<u32>,
     /// Whether the helper that names the CPU does just that.
     pub this_cpu: bool,
+    /// The kfunc that returns a task's CPU, and the instructions that it costs.
+    pub task_cpu: Option<(u32, u64)>,
+    /// kfuncs that set a member of 8 bytes in a task's struct and return 1: the offset of the member, and the
+    /// instructions that they cost.
+    pub members: BTreeMap<u32, (u64, u64)>,
     /// The kfunc that returns [`Host::now_ns`], as clocks do that are helpers, and the instructions that it costs.
     pub now: Option<(u32, u64)>,
 }
@@ -102,6 +113,15 @@ struct Frame {
     limit: u64,
     /// The line of the region's first bytes.
     lines: *const Line,
+    /// For each line of the memory, the number plus one of the task whose struct begins there, and the number of lines.
+    tasks: *const u32,
+    task_lines: u64,
+    /// By task, the addresses of its values in all storages, and the number of these.
+    values: *const u64,
+    values_len: u64,
+    /// The CPU of the first task ([`Host::task_cpus`]), and the number of tasks.
+    cpus: *const usize,
+    cpus_len: u64,
     /// The bit of this CPU's LLC in [`Line::copies`].
     bit: u64,
     /// [`Line::writer`] and [`Line::reader`] together, for a line that this CPU wrote last and of which no other CPU
@@ -178,6 +198,11 @@ impl<H: Host> Side<'_, H> {
         frame.memory = memory.wrapping_sub(BASE as usize);
         frame.limit = (len as u64).saturating_sub(7);
         frame.lines = lines.covering(len).as_ptr();
+        let (tasks, values) = self.host.task_values();
+        (frame.tasks, frame.task_lines) = (tasks.as_ptr(), tasks.len() as u64);
+        (frame.values, frame.values_len) = (values.as_ptr(), values.len() as u64);
+        let (cpus, tasks) = self.host.task_cpus();
+        (frame.cpus, frame.cpus_len) = (cpus, tasks as u64);
     }
 }
 
@@ -363,6 +388,12 @@ impl Translated {
             memory: std::ptr::null_mut(),
             limit: 0,
             lines: std::ptr::null(),
+            tasks: std::ptr::null(),
+            task_lines: 0,
+            values: std::ptr::null(),
+            values_len: 0,
+            cpus: std::ptr::null(),
+            cpus_len: 0,
             bit,
             alone: Line::alone(cpu),
             cpu: cpu as u64,

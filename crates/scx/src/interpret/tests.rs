@@ -4,11 +4,12 @@
 
 use std::sync::LazyLock;
 
+use roost_engine::World;
 use roost_machine::Machine;
 
 use super::*;
 use crate::arena::{Arena, PAGE, TO_USER};
-use crate::helpers::{CLOCKS, MAP_LOOKUP, THIS_CPU};
+use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::lines::LINE_BYTES;
 use crate::memory::BASE;
 use crate::translate::{Array, Given, Translated};
@@ -31,7 +32,44 @@ pub(crate) struct TestHost {
     pub array: Option<Array>,
     /// Whether all clocks show [`NOW`].
     pub same_time: bool,
+    /// Where tasks and their values are, as in [`Host::task_values`], and the tasks' CPUs.
+    pub tasks: (Vec<u32>, Vec<u64>),
+    pub cpus: Vec<usize>,
 }
+
+impl TestHost {
+    /// The number of the task whose struct begins at an address.
+    fn task(&self, address: u64) -> Option<usize> {
+        let place = address.checked_sub(BASE).filter(|place| place.is_multiple_of(LINE_BYTES))?;
+        (*self.tasks.0.get((place / LINE_BYTES) as usize)? as usize).checked_sub(1)
+    }
+
+    /// A function for a task. Without such a task, or value, it returns a number of its own.
+    fn for_task(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
+        let number = self.task(arguments[usize::from(callee == Callee::Helper(TASK_STORAGE_GET))]);
+        let Some(number) = number else { return Ok(7) };
+        Ok(match callee {
+            Callee::Kfunc(TASK_CPU) => {
+                let at = number * World::TASK_BYTES / size_of::<usize>();
+                self.cpus.get(at).map_or(8, |cpu| *cpu as u64)
+            }
+            Callee::Kfunc(_) => {
+                self.memory.write(arguments[0] + MEMBER, 8, arguments[1])?;
+                1
+            }
+            // The second of two storages.
+            Callee::Helper(_) => match self.tasks.1.get(2 * number + 1) {
+                None | Some(0) => 9,
+                Some(value) => *value,
+            },
+        })
+    }
+}
+
+/// A kfunc that returns a task's CPU, and one that sets the member of a task at an offset.
+pub(crate) const TASK_CPU: u32 = 5;
+pub(crate) const SET_MEMBER: u32 = 6;
+pub(crate) const MEMBER: u64 = 16;
 
 impl Host for TestHost {
     fn memory(&mut self) -> &mut Memory {
@@ -44,6 +82,14 @@ impl Host for TestHost {
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         Some((&mut self.lines, CPU))
+    }
+
+    fn task_values(&self) -> (&[u32], &[u64]) {
+        (&self.tasks.0, &self.tasks.1)
+    }
+
+    fn task_cpus(&self) -> (*const usize, usize) {
+        (self.cpus.as_ptr(), self.cpus.len() * size_of::<usize>() / World::TASK_BYTES)
     }
 
     fn now_ns(&self) -> Option<u64> {
@@ -65,6 +111,9 @@ impl Host for TestHost {
                 let index = self.memory.read(arguments[1], 4)?;
                 let place = array.first + array.stride * index + array.of_cpu * CPU as u64;
                 Ok(if index < array.entries.into() { place } else { 0 })
+            }
+            Callee::Helper(TASK_STORAGE_GET) | Callee::Kfunc(TASK_CPU | SET_MEMBER) => {
+                self.for_task(callee, arguments)
             }
             Callee::Kfunc(1) => Ok(arguments.into_iter().fold(0, u64::wrapping_add)),
             _ => Err(Stop::Refused("no such function".to_owned())),
@@ -108,8 +157,8 @@ impl TestHost {
         lines.take_fetched();
         lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
         let (calls, counted) = (Vec::new(), (0, 0));
-        let (array, same_time) = (None, false);
-        (Self { memory, lines, calls, counted, array, same_time }, stack, piece)
+        let (array, same_time, tasks, cpus) = (None, false, Default::default(), Vec::new());
+        (Self { memory, lines, calls, counted, array, same_time, tasks, cpus }, stack, piece)
     }
 }
 

@@ -13,12 +13,13 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use roost_engine::World;
 
 use super::facts::{self, Facts, Known};
-use super::{Array, Frame, Given, Reason, what};
+use super::{Array, Frame, Given, Reason, Storage, what};
 use crate::arena::TO_USER;
 use crate::costs;
-use crate::helpers::{CLOCKS, MAP_LOOKUP, THIS_CPU};
+use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
@@ -201,6 +202,17 @@ struct Backs {
     touch: SigRef,
     exchange: SigRef,
     stop: SigRef,
+}
+
+/// What a function of the kernel gets of a task, or sets.
+#[derive(Clone, Copy)]
+enum OfTask {
+    /// The address of its value in a storage.
+    Value(Storage),
+    /// Its CPU. The function costs so many instructions.
+    Cpu(u64),
+    /// A member of its struct at this offset is set. The function costs so many instructions.
+    Member(u64, u64),
 }
 
 struct Emitter<'a> {
@@ -871,10 +883,11 @@ impl<'a> Emitter<'a> {
                 } else {
                     Callee::Helper(instruction.imm as u32)
                 };
-                match (self.inlined(callee), self.clock(callee)) {
-                    (Some(value), _) => Some(value),
-                    (None, Some(cost)) => self.now(at, callee, &arguments, cost),
-                    (None, None) => self.call_back(at, callee, &arguments),
+                match (self.inlined(callee), self.clock(callee), self.of_task(callee)) {
+                    (Some(value), ..) => Some(value),
+                    (_, Some(cost), _) => self.now(at, callee, &arguments, cost),
+                    (.., Some(what)) => self.for_task(at, callee, &arguments, what),
+                    _ => self.call_back(at, callee, &arguments),
                 }
             }
             (CALL, 1) => {
@@ -932,6 +945,108 @@ impl<'a> Emitter<'a> {
         self.builder.ins().jump(done, &[BlockArg::Value(value)]);
         self.builder.switch_to_block(done);
         Some(result)
+    }
+
+    /// What a function of the kernel gets of a task, or sets. `None` if it does something else.
+    fn of_task(&self, callee: Callee) -> Option<OfTask> {
+        let given = self.source.given;
+        match callee {
+            Callee::Helper(TASK_STORAGE_GET) => {
+                let map = self.facts.get(1).as_number()?;
+                given.storages.get(&map).copied().map(OfTask::Value)
+            }
+            Callee::Helper(_) => None,
+            Callee::Kfunc(kfunc) => match given.task_cpu {
+                Some((known, cost)) if known == kfunc => Some(OfTask::Cpu(cost)),
+                _ => given.members.get(&kfunc).map(|&(at, cost)| OfTask::Member(at, cost)),
+            },
+        }
+    }
+
+    /// Does what a function of the kernel does for a task. Calls the kernel if there is no such task, or it does not
+    /// have the value. Numbers of tasks and addresses of values are not in memory that the program can write.
+    fn for_task(
+        &mut self,
+        at: usize,
+        callee: Callee,
+        arguments: &[Value],
+        what: OfTask,
+    ) -> Option<Value> {
+        let [known, other, done] = [(); 3].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, I64);
+        let task = if let OfTask::Value(_) = what { arguments[1] } else { arguments[0] };
+        let number = self.task_number(task, known, other);
+        self.builder.switch_to_block(known);
+        let (value, cost) = match what {
+            OfTask::Value(storage) => {
+                let storages = self.source.given.storages.len() as i64;
+                let index = self.builder.ins().imul_imm(number, storages);
+                let index = self.builder.ins().iadd_imm(index, storage.number as i64);
+                self.within(index, offset_of!(Frame, values_len), other);
+                let values = self.member(offset_of!(Frame, values));
+                let value = self.element(values, index, I64);
+                let there = self.builder.create_block();
+                self.builder.ins().brif(value, there, &[], other, &[]);
+                self.builder.switch_to_block(there);
+                (value, costs::of_helper(TASK_STORAGE_GET))
+            }
+            OfTask::Cpu(cost) => {
+                self.within(number, offset_of!(Frame, cpus_len), other);
+                let before = self.builder.ins().imul_imm(number, World::TASK_BYTES as i64);
+                let cpus = self.member(offset_of!(Frame, cpus));
+                let at = self.builder.ins().iadd(cpus, before);
+                (self.builder.ins().load(I64, MemFlags::trusted(), at, 0), cost)
+            }
+            OfTask::Member(member, cost) => {
+                // The whole struct is in the region.
+                let place = self.builder.ins().iadd_imm(task, member as i64);
+                self.access_at(place, 0, 8, Some(arguments[1]));
+                (self.number(1), cost)
+            }
+        };
+        self.add_to(offset_of!(Frame, executed), cost);
+        if matches!(callee, Callee::Kfunc(_)) {
+            self.add_to(offset_of!(Frame, kfuncs), 1);
+        }
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+
+        self.builder.set_cold_block(other);
+        self.builder.switch_to_block(other);
+        let value = self.call_back(at, callee, arguments)?;
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+        self.builder.switch_to_block(done);
+        Some(result)
+    }
+
+    /// Jumps to `other` if an index is not below a member of the frame. Otherwise goes on.
+    fn within(&mut self, index: Value, len: usize, other: Block) {
+        let len = self.member(len);
+        let fits = self.builder.ins().icmp(IntCC::UnsignedLessThan, index, len);
+        let inside = self.builder.create_block();
+        self.builder.ins().brif(fits, inside, &[], other, &[]);
+        self.builder.switch_to_block(inside);
+    }
+
+    /// Jumps to `known` if a task's struct begins at an address, otherwise to `other`. The result is the number of the
+    /// task, at `known`.
+    fn task_number(&mut self, address: Value, known: Block, other: Block) -> Value {
+        // The lowest bits become the highest ones, so the number is too large if no line begins at the address.
+        let place = self.place(address, 0);
+        let line = self.builder.ins().rotr_imm(place, i64::from(LINE_BYTES.ilog2()));
+        self.within(line, offset_of!(Frame, task_lines), other);
+        let tasks = self.member(offset_of!(Frame, tasks));
+        let after = self.element(tasks, line, I32);
+        let number = self.builder.ins().iadd_imm(after, -1);
+        let number = self.widened(number, I32);
+        self.builder.ins().brif(after, known, &[], other, &[]);
+        number
+    }
+
+    /// An element of a slice outside of the program's memory.
+    fn element(&mut self, first: Value, index: Value, of: Type) -> Value {
+        let before = self.builder.ins().ishl_imm(index, i64::from(of.bytes().ilog2()));
+        let at = self.builder.ins().iadd(first, before);
+        self.builder.ins().load(of, MemFlags::trusted(), at, 0)
     }
 
     /// Emits what a function of the kernel does, if that is simple. Returns its result.

@@ -279,7 +279,8 @@ impl Facts {
                 Piece { number, bytes: u32::try_from(array.stride).ok()?, aligned }
             }
             TASK_STORAGE_GET => {
-                Piece { number, bytes: *source.given.storages.get(&map)?, aligned: true }
+                let bytes = source.given.storages.get(&map)?.bytes;
+                Piece { number, bytes, aligned: true }
             }
             _ => return None,
         };

@@ -2,13 +2,18 @@
 //! and calls.
 
 use proptest::prelude::*;
+use roost_engine::World;
 
-use super::{Array, Given, Translated};
+use super::{Array, Given, Storage, Translated};
 use crate::costs;
-use crate::helpers::{MAP_LOOKUP, THIS_CPU};
+use crate::helpers::{MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::instruction::{CALL, Instruction};
-use crate::interpret::tests::{ARENA, CLOCK, NOTHING, TestHost, op, run_with};
+use crate::interpret::tests::{
+    ARENA, CLOCK, MEMBER, NOTHING, SET_MEMBER, TASK_CPU, TestHost, op, run_with,
+};
 use crate::interpret::{Stop, run};
+use crate::lines::LINE_BYTES;
+use crate::memory::BASE;
 
 /// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
@@ -185,6 +190,68 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
         let clock = if same_time { costs::of_helper(CLOCK) } else { 0 };
         let helpers = costs::of_helper(MAP_LOOKUP) + costs::of_helper(THIS_CPU) + clock;
         assert_eq!(host.counted, (helpers + 17, 1));
+    }
+}
+
+/// Memory in which tasks 0 and 1 begin at the first two lines of the stacks, and task 2 at the fourth. Of two storages,
+/// only task 0 has a value in the second one. Task 2 has neither a place for values nor a CPU.
+fn with_tasks() -> (TestHost, u64) {
+    let (mut host, stack, piece) = TestHost::new();
+    let before = vec![0; ((stack - BASE) / LINE_BYTES) as usize];
+    host.tasks = ([&before[..], &[1, 2, 0, 3]].concat(), vec![piece + 8, piece, piece + 16, 0]);
+    let numbers = World::TASK_BYTES / size_of::<usize>();
+    host.cpus = vec![0; 2 * numbers];
+    (host.cpus[0], host.cpus[numbers]) = (3, 2);
+    (host, stack)
+}
+
+#[test]
+fn functions_for_tasks_do_the_same_and_are_called_only_if_something_is_missing() {
+    let map = 0x7fff_0000;
+    let storages = [map - 1, map].into_iter().enumerate();
+    let given = Given {
+        storages: storages.map(|(number, at)| (at, Storage { number, bytes: 8 })).collect(),
+        task_cpu: Some((TASK_CPU, 3)),
+        members: [(SET_MEMBER, (MEMBER, 4))].into(),
+        ..Given::default()
+    };
+    // The function, the register with its task, and another argument.
+    let functions = [
+        (op(CALL, 0, 0, 0, TASK_STORAGE_GET as i32), [2, 1], map as i32),
+        (op(CALL, 0, 2, 0, TASK_CPU as i32), [1, 2], 0),
+        (op(CALL, 0, 2, 0, SET_MEMBER as i32), [1, 2], 1234),
+    ];
+    // Addresses from that of the stacks on, and whether each function has to be called.
+    let tasks = [
+        (0, [false, false, false]),
+        (64, [true, false, false]),
+        (192, [true, true, false]),
+        // Nothing begins there, it is no start of a line, it is behind all tasks, before memory.
+        (128, [true; 3]),
+        (8, [true; 3]),
+        (256, [true; 3]),
+        (-1 << 40, [true; 3]),
+    ];
+    for (number, (function, [task, other], argument)) in functions.into_iter().enumerate() {
+        let code = [
+            op(0xbf, 6, 1, 0, 0),
+            op(0xb7, other, 0, 0, argument),
+            op(0xbf, task, 6, 0, 0),
+            function,
+            op(0x95, 0, 0, 0, 0),
+        ];
+        let Some(translated) = Translated::new(&code, &[0], given.clone()) else { return };
+        for (offset, called) in tasks {
+            let (mut interpreted, stack) = with_tasks();
+            let arguments = [stack.wrapping_add_signed(offset), 0, 0, 0, 0];
+            let expected = run(&code, &mut interpreted, stack, 0, arguments);
+            let (mut host, _) = with_tasks();
+            assert_eq!(translated.run(&mut host, stack, 0, arguments), Some(expected));
+            assert_eq!(host.memory.bytes_mut(), interpreted.memory.bytes_mut());
+            assert_eq!(host.calls.len(), usize::from(called[number]), "{function:?} at {offset}");
+            let counted = [(costs::of_helper(TASK_STORAGE_GET), 0), (3, 1), (4, 1)][number];
+            assert_eq!(host.counted, if called[number] { (0, 0) } else { counted });
+        }
     }
 }
 
