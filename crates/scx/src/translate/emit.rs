@@ -7,7 +7,8 @@ use cranelift_codegen::Context;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{
-    AbiParam, Block, BlockArg, FuncRef, InstBuilder, MemFlags, SigRef, Signature, Type, Value,
+    AbiParam, AliasRegion, Block, BlockArg, FuncRef, InstBuilder, MemFlags, SigRef, Signature,
+    Type, Value,
 };
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -93,6 +94,16 @@ fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
     signature.params.extend(std::iter::repeat_n(AbiParam::new(I64), numbers));
     signature.returns.extend(returns.then(|| AbiParam::new(I64)));
     signature
+}
+
+/// An access to the frame. The frame, the program's memory and what the program cannot write lie apart from each other.
+fn of_frame() -> MemFlags {
+    MemFlags::trusted().with_alias_region(Some(AliasRegion::Vmctx))
+}
+
+/// A read of what the program cannot write: lines, tasks and addresses of their values.
+fn outside() -> MemFlags {
+    MemFlags::trusted().with_alias_region(Some(AliasRegion::Table))
 }
 
 /// The number that LOAD_64 loads.
@@ -317,7 +328,7 @@ impl<'a> Emitter<'a> {
     fn store_count(&mut self) {
         let count = self.builder.use_var(self.count);
         let place = offset_of!(Frame, instructions) as i32;
-        self.builder.ins().store(MemFlags::trusted(), count, self.frame, place);
+        self.builder.ins().store(of_frame(), count, self.frame, place);
     }
 
     /// Emits the instructions of a block, up to a jump or to the start of another block.
@@ -417,7 +428,7 @@ impl<'a> Emitter<'a> {
 
     /// Loads a member of the frame, of 8 bytes.
     fn member(&mut self, offset: usize) -> Value {
-        self.builder.ins().load(I64, MemFlags::trusted(), self.frame, offset as i32)
+        self.builder.ins().load(I64, of_frame(), self.frame, offset as i32)
     }
 
     /// Stops the program. Nothing follows in the block.
@@ -494,7 +505,7 @@ impl<'a> Emitter<'a> {
         let fewer = self.builder.ins().iadd_imm(left, -1);
         let left = self.builder.ins().select(ends, left, fewer);
         let place = offset_of!(Frame, loops_left) as i32;
-        self.builder.ins().store(MemFlags::trusted(), left, self.frame, place);
+        self.builder.ins().store(of_frame(), left, self.frame, place);
         ends
     }
 
@@ -805,35 +816,37 @@ impl<'a> Emitter<'a> {
 
     /// Fetches the line of an address if this CPU does not have it in the state that the access needs.
     fn fetch(&mut self, address: Value, offset: i16, write: bool) {
-        let trusted = MemFlags::trusted();
         let place = self.place(address, offset);
         let number = self.builder.ins().ushr_imm(place, i64::from(LINE_BYTES.ilog2()));
         let before = self.builder.ins().imul_imm(number, size_of::<Line>() as i64);
         let lines = self.member(offset_of!(Frame, lines));
         let line = self.builder.ins().iadd(lines, before);
-        let alone = self.member(offset_of!(Frame, alone));
         let [writer, copies] = [offset_of!(Line, writer), offset_of!(Line, copies)];
-        let has = if write {
+        let [rare, slow, then] = [(); 3].map(|()| self.builder.create_block());
+        let rarely = if write {
+            let alone = self.member(offset_of!(Frame, alone));
             // Writer and reader are adjacent.
-            let line = self.builder.ins().load(I32, trusted, line, writer as i32);
+            let line = self.builder.ins().load(I32, outside(), line, writer as i32);
             let alone = self.builder.ins().ireduce(I32, alone);
             let mine = self.builder.ins().icmp(IntCC::Equal, line, alone);
+            self.builder.ins().brif(mine, then, &[], rare, &[]);
+            self.builder.switch_to_block(rare);
             let exempt = Line::exempt_pair();
-            let exempt = self.builder.ins().icmp_imm(IntCC::Equal, line, i64::from(exempt));
-            self.builder.ins().bor(mine, exempt)
+            self.builder.ins().icmp_imm(IntCC::Equal, line, i64::from(exempt))
         } else {
+            // All CPUs have copies of lines that are not counted.
             let bit = self.member(offset_of!(Frame, bit));
-            let there = self.builder.ins().load(I64, trusted, line, copies as i32);
+            let there = self.builder.ins().load(I64, outside(), line, copies as i32);
             let there = self.builder.ins().band(there, bit);
-            let there = self.builder.ins().icmp_imm(IntCC::NotEqual, there, 0);
-            let writer = self.builder.ins().load(I16, trusted, line, writer as i32);
+            self.builder.ins().brif(there, then, &[], rare, &[]);
+            self.builder.switch_to_block(rare);
+            let writer = self.builder.ins().load(I16, outside(), line, writer as i32);
+            let alone = self.member(offset_of!(Frame, alone));
             let me = self.builder.ins().ireduce(I16, alone);
-            let mine = self.builder.ins().icmp(IntCC::Equal, writer, me);
-            self.builder.ins().bor(there, mine)
+            self.builder.ins().icmp(IntCC::Equal, writer, me)
         };
-        let [slow, then] = [(); 2].map(|()| self.builder.create_block());
         self.builder.set_cold_block(slow);
-        self.builder.ins().brif(has, then, &[], slow, &[]);
+        self.builder.ins().brif(rarely, then, &[], slow, &[]);
         self.builder.switch_to_block(slow);
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let write = self.number(write.into());
@@ -860,7 +873,7 @@ impl<'a> Emitter<'a> {
         let at = self.builder.ins().iadd(memory, address);
         let offset = i32::from(offset);
         // Programs may access unaligned addresses.
-        let flags = MemFlags::new().with_notrap();
+        let flags = MemFlags::new().with_notrap().with_alias_region(Some(AliasRegion::Heap));
         match write {
             Some(value) => {
                 let low = self.narrowed(value, of);
@@ -995,7 +1008,7 @@ impl<'a> Emitter<'a> {
                 let before = self.builder.ins().imul_imm(number, World::TASK_BYTES as i64);
                 let cpus = self.member(offset_of!(Frame, cpus));
                 let at = self.builder.ins().iadd(cpus, before);
-                (self.builder.ins().load(I64, MemFlags::trusted(), at, 0), cost)
+                (self.builder.ins().load(I64, outside(), at, 0), cost)
             }
             OfTask::Member(member, cost) => {
                 // The whole struct is in the region.
@@ -1046,7 +1059,7 @@ impl<'a> Emitter<'a> {
     fn element(&mut self, first: Value, index: Value, of: Type) -> Value {
         let before = self.builder.ins().ishl_imm(index, i64::from(of.bytes().ilog2()));
         let at = self.builder.ins().iadd(first, before);
-        self.builder.ins().load(of, MemFlags::trusted(), at, 0)
+        self.builder.ins().load(of, outside(), at, 0)
     }
 
     /// Emits what a function of the kernel does, if that is simple. Returns its result.
@@ -1075,7 +1088,7 @@ impl<'a> Emitter<'a> {
     fn add_to(&mut self, offset: usize, number: u64) {
         let before = self.member(offset);
         let after = self.builder.ins().iadd_imm(before, number as i64);
-        self.builder.ins().store(MemFlags::trusted(), after, self.frame, offset as i32);
+        self.builder.ins().store(of_frame(), after, self.frame, offset as i32);
     }
 
     /// The address of an array's value, whose index is on the function's own stack. Otherwise `None`.
