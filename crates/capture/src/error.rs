@@ -10,6 +10,13 @@ pub struct CaptureError {
     pub why: Why,
 }
 
+impl CaptureError {
+    /// Whether the user asked to end it.
+    pub fn is_interrupted(&self) -> bool {
+        self.why == Why::Interrupted
+    }
+}
+
 /// What is wrong with a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
@@ -49,6 +56,9 @@ pub enum Why {
         /// What it asked for in vain, and what it printed.
         said: String,
     },
+    /// The user asked to end it.
+    #[error("interrupted")]
+    Interrupted,
     /// It needs something that is not emulated.
     #[error("asks for {0}, which is not emulated")]
     Lacks(String),

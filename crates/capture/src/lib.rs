@@ -35,13 +35,14 @@ pub use error::CaptureError;
 
 use roost_machine::Machine;
 use roost_scx::Loaded;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long a program may take until it attaches its scheduler.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts a program on a made-up machine until it attaches its scheduler. The program may take `limit`. Its CPUs and
-/// nodes have the operating system's numbers of `machine`.
+/// Starts a program on a made-up machine until it attaches its scheduler. The program may take `limit`, and is ended when
+/// `stop` is set. Its CPUs and nodes have the operating system's numbers of `machine`.
 ///
 /// # Errors
 /// If it cannot be started, ends or fails before it attaches, or needs something that is not emulated.
@@ -50,8 +51,9 @@ pub fn capture(
     command: &Command,
     machine: &Machine,
     limit: Duration,
+    stop: &AtomicBool,
 ) -> Result<Loaded, CaptureError> {
-    linux::run::capture(command, machine, limit)
+    linux::run::capture(command, machine, limit, stop)
 }
 
 /// As on Linux. Here it fails.
@@ -59,6 +61,11 @@ pub fn capture(
 /// # Errors
 /// Always: programs of Linux do not run here.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub fn capture(command: &Command, _: &Machine, _: Duration) -> Result<Loaded, CaptureError> {
+pub fn capture(
+    command: &Command,
+    _: &Machine,
+    _: Duration,
+    _: &AtomicBool,
+) -> Result<Loaded, CaptureError> {
     Err(command.failed(error::Why::Platform))
 }

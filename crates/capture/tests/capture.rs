@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roost_capture::{CaptureError, Command, capture};
@@ -13,7 +14,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn error_within(text: &str, limit: Duration) -> String {
     let machine = roost_machine::resolve("2n2l4c").unwrap();
-    let captured = Command::parse(text).and_then(|command| capture(&command, &machine, limit));
+    let never = AtomicBool::new(false);
+    let captured = Command::parse(text);
+    let captured = captured.and_then(|command| capture(&command, &machine, limit, &never));
     let error: CaptureError = captured.unwrap_err();
     let error = error.to_string();
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -29,6 +32,19 @@ fn printed(text: &str) -> String {
     let error = error(text);
     let (_, printed) = error.split_once("it printed: ").unwrap_or_else(|| panic!("{error}"));
     printed.to_owned()
+}
+
+#[test]
+fn a_capture_ends_when_the_user_asks_for_it() {
+    let (machine, stop) = (roost_machine::resolve("2n2l4c").unwrap(), AtomicBool::new(false));
+    let command = Command::parse("sleep 1000").unwrap();
+    let error = std::thread::scope(|scope| {
+        let captured = scope.spawn(|| capture(&command, &machine, LONG, &stop));
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        captured.join().unwrap().unwrap_err()
+    });
+    assert!(error.is_interrupted(), "{error}");
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn prepare(simulations: &[Simulation], named: &[Named]) -> Result<(), Error> {
     let mut told = BTreeSet::new();
     for (simulation, named) in simulations.iter().zip(named.iter().cycle()) {
         let SchedulerSpec::Scx(scx) = &simulation.scheduler else { continue };
-        for note in scx.prepare(&named.label, &simulation.machine)? {
+        for note in scx.prepare(&named.label, &simulation.machine, &STOP)? {
             if told.insert(note.clone()) {
                 tell(&format!("note: {note}"));
             }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use roost_engine::RunError;
 use roost_real::RealError;
 use roost_reproduce::ReproduceError;
+use roost_simulate::SpecError;
 use roost_sweep::SweepError;
 use roost_vm::VmError;
 
@@ -20,7 +21,7 @@ pub enum Error {
     Workload(#[from] roost_workload::WorkloadError),
     /// A scheduler's name was not understood.
     #[error(transparent)]
-    Scheduler(#[from] roost_simulate::SpecError),
+    Scheduler(SpecError),
     /// Labels of schedulers cannot be used.
     #[error(transparent)]
     Label(#[from] roost_simulate::LabelError),
@@ -110,6 +111,15 @@ impl From<RunError> for Error {
         match error {
             RunError::Stopped(_) => Error::Interrupted,
             failed => Error::Run(failed),
+        }
+    }
+}
+
+impl From<SpecError> for Error {
+    fn from(error: SpecError) -> Self {
+        match error {
+            SpecError::Capture(error) if error.is_interrupted() => Error::Interrupted,
+            failed => Error::Scheduler(failed),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_capture::Command;
 use roost_scx::{Description, KernelTypes, Object, Program, describe};
@@ -10,6 +11,9 @@ use serde_json::{Value, json};
 use crate::args::{ScxArgs, ScxFormat};
 use crate::error::{Error, print, tell};
 use crate::machine::pretty;
+
+/// Set by Ctrl-C and SIGTERM.
+static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Shows what `args` asks for.
 pub fn run(args: &ScxArgs) -> Result<(), Error> {
@@ -53,10 +57,13 @@ fn taken_over(args: &ScxArgs) -> Result<Program, Error> {
     let failed = |error: &dyn std::error::Error| Error::Scx(error.to_string());
     let command = Command::parse(&args.file).map_err(|error| failed(&error))?;
     let machine = roost_machine::resolve(&args.machine)?;
-    // Ctrl-C ends the program too. Then its folder is removed before this process ends.
-    let _ = ctrlc::set_handler(|| {});
-    let loaded = roost_capture::capture(&command, &machine, roost_capture::LIMIT);
-    let loaded = loaded.map_err(|error| failed(&error))?;
+    // This fails only if a handler is set already, which happens only in tests.
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
+    let loaded = roost_capture::capture(&command, &machine, roost_capture::LIMIT, &STOP);
+    let loaded = loaded.map_err(|error| match error.is_interrupted() {
+        true => Error::Interrupted,
+        false => failed(&error),
+    })?;
     let kernel = KernelTypes::shipped();
     let program = kernel.and_then(|kernel| Program::taken_over(&loaded, kernel));
     let program = program.map_err(|error| named(Path::new(&args.file), error))?;

@@ -123,8 +123,13 @@ fn add_externs(program: &Program, description: &mut Description) {
                 });
                 *kfuncs.entry(name.clone()).or_insert(0) += calls.count();
             }
-            Resolved::Missing if wanted.weak => description.optional.push(wanted.name.clone()),
+            Resolved::Missing | Resolved::Differs if wanted.weak => {
+                description.optional.push(wanted.name.clone())
+            }
             Resolved::Missing => description.missing.push(wanted.name.clone()),
+            Resolved::Differs => {
+                description.missing.push(format!("{} (with these parameters)", wanted.name));
+            }
             Resolved::Variable(_) | Resolved::Config => {}
         }
     }

@@ -73,8 +73,10 @@ pub enum Resolved {
     Variable(TypeId),
     /// A line of the kernel's configuration, or the kernel's version.
     Config,
-    /// The kernel has nothing with this name, or a function with other parameters.
+    /// The kernel has nothing with this name.
     Missing,
+    /// The kernel has a function with this name, but with other parameters.
+    Differs,
 }
 
 /// Finds an extern as libbpf does. The suffix after the last `___` is ignored. A function must have compatible
@@ -90,7 +92,8 @@ pub fn resolve(local: &Btf, kernel: &KernelTypes, wanted: &Extern) -> Resolved {
             Some(Kind::Function(there)) if compatible(local, *here, kernel, *there, 0) => {
                 Resolved::Function(name.to_owned())
             }
-            _ => Resolved::Missing,
+            Some(_) => Resolved::Differs,
+            None => Resolved::Missing,
         };
     }
     match kernel.btf.find(name, |kind| matches!(kind, Kind::Variable { .. })) {

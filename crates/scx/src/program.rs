@@ -340,6 +340,10 @@ impl Program {
                     "{}, which {} does not have",
                     self.object.externs[index].name, self.kernel.source
                 )),
+                Resolved::Differs if !self.object.externs[index].weak => Some(format!(
+                    "{} with the parameters that the object declares, nor does {}",
+                    self.object.externs[index].name, self.kernel.source
+                )),
                 _ => None,
             },
             Target::Data { .. } | Target::Arena(_) | Target::Function(_) => None,
@@ -452,7 +456,7 @@ impl Program {
         per_cpu: &PerCpus,
     ) -> Option<u64> {
         Some(match resolved {
-            Resolved::Missing => 0,
+            Resolved::Missing | Resolved::Differs => 0,
             // Hooks that are called reach no other variable ([`Program::check`]).
             Resolved::Variable(_) => {
                 let known = per_cpu.named(essential(&self.object.externs[index].name));

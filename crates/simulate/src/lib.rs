@@ -199,7 +199,10 @@ impl Simulation {
                     reason,
                     tasks: "nothing has run".to_owned(),
                 };
-                let program = spec.program(machine).map_err(|error| failed(error.to_string()))?;
+                let program = spec.program(machine, control.stop).map_err(|error| match error {
+                    SpecError::Capture(error) if error.is_interrupted() => RunError::Stopped(0),
+                    error => failed(error.to_string()),
+                })?;
                 let scx = Scx::new(machine, &program, spec.tick_ns);
                 let mut scx = scx.map_err(|error| failed(error.to_string()))?;
                 if let Some(follower) = spec.follower(machine, !workload.regions.is_empty()) {

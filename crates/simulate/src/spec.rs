@@ -1,6 +1,7 @@
 //! The only table of schedulers by name.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use roost_capture::{CaptureError, Command, capture};
@@ -313,11 +314,11 @@ impl ScxSpec {
         matches!(self.source, Source::Roost(..))
     }
 
-    /// The program, set up for a machine as a loader would do, or as its own loader does.
+    /// The program, set up for a machine as a loader would do, or as its own loader does. Setting `stop` ends the loader.
     ///
     /// # Errors
     /// If its own loader does not attach it, or it needs something that the simulation does not have.
-    pub fn program(&self, machine: &Machine) -> Result<Arc<Program>, SpecError> {
+    pub fn program(&self, machine: &Machine, stop: &AtomicBool) -> Result<Arc<Program>, SpecError> {
         let failed =
             |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
         match &self.source {
@@ -325,7 +326,7 @@ impl ScxSpec {
             Source::Roost(program, settings) => {
                 set_up(program, machine, settings).map(Arc::new).map_err(failed)
             }
-            Source::Loader(loader) => loader.program(machine),
+            Source::Loader(loader) => loader.program(machine, stop),
         }
     }
 
@@ -341,9 +342,14 @@ impl ScxSpec {
     ///
     /// # Errors
     /// As [`ScxSpec::program`].
-    pub fn prepare(&self, name: &str, machine: &Machine) -> Result<Vec<String>, SpecError> {
+    pub fn prepare(
+        &self,
+        name: &str,
+        machine: &Machine,
+        stop: &AtomicBool,
+    ) -> Result<Vec<String>, SpecError> {
         let Source::Loader(loader) = &self.source else { return Ok(Vec::new()) };
-        let program = loader.program(machine)?;
+        let program = loader.program(machine, stop)?;
         let mut notes = notes_on(name, &program);
         notes.push(format!(
             "{name}: what it does in user space after it attached its scheduler is missing"
@@ -362,7 +368,7 @@ impl ScxSpec {
 
 impl Loader {
     /// What it loads on a machine. It is started if that is not known yet.
-    fn program(&self, machine: &Machine) -> Result<Arc<Program>, SpecError> {
+    fn program(&self, machine: &Machine, stop: &AtomicBool) -> Result<Arc<Program>, SpecError> {
         let machine = &numbered(machine);
         let shape =
             format!("{:?}", (&machine.cpus, &machine.llcs, &machine.nodes, &machine.distances));
@@ -371,7 +377,7 @@ impl Loader {
         if let Some((_, program)) = loaded.iter().find(|(known, _)| *known == shape) {
             return Ok(program.clone());
         }
-        let taken = capture(&self.command, machine, roost_capture::LIMIT)?;
+        let taken = capture(&self.command, machine, roost_capture::LIMIT, stop)?;
         let program = || {
             let mut program = Program::taken_over(&taken, KernelTypes::shipped()?)?;
             for (name, value) in &self.settings {

@@ -54,7 +54,8 @@ pub fn check(case: &Case) -> Result<(), String> {
             check_with(case, &machine, &workload, new, expected)
         }
         SchedulerSpec::Scx(spec) => {
-            let program = spec.program(&machine).map_err(|error| one_line(&error))?;
+            let never = AtomicBool::new(false);
+            let program = spec.program(&machine, &never).map_err(|error| one_line(&error))?;
             Scx::new(&machine, &program, spec.tick_ns).map_err(|error| one_line(&error))?;
             // Kernel threads that are bound to a CPU cannot leave it.
             let disturbed = case.faults && !case.background;

@@ -325,7 +325,8 @@ fn cpus_and_classes_change() {
     assert!(cpus.iter().all(|cpu| !cpu.is_multiple_of(4)), "{cpus:?}");
     assert!((0..16).all(|cpu| cpu % 4 == 0 || cpus.contains(&cpu)), "{cpus:?}");
     let SchedulerSpec::Scx(spec) = SchedulerSpec::parse("roost").unwrap() else { panic!() };
-    let scx = Scx::new(&machine, &spec.program(&machine).unwrap(), spec.tick_ns).unwrap();
+    let program = spec.program(&machine, &AtomicBool::new(false)).unwrap();
+    let scx = Scx::new(&machine, &program, spec.tick_ns).unwrap();
     let scx = scx.accompanied(Box::new(Disturber::new(&[5, 6, 14], 1)));
     let workload = rtapp::parse(HOGS, "hogs").unwrap();
     let workload = Workload { duration_ns: Some(2_000_000_000), ..workload };

@@ -53,8 +53,14 @@ impl Files {
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(&prefix);
-        // Thousands of small files are written faster into memory.
-        let folder = builder.tempdir_in(IN_MEMORY).or_else(|_| builder.tempdir())?;
+        // Thousands of small files are written faster into memory, if there is a folder for that, with room.
+        let in_memory = builder.tempdir_in(IN_MEMORY);
+        in_memory
+            .and_then(|folder| Self::write_to(folder, machine))
+            .or_else(|_| Self::write_to(builder.tempdir()?, machine))
+    }
+
+    fn write_to(folder: tempfile::TempDir, machine: &Machine) -> io::Result<Self> {
         folder.path().parent().into_iter().for_each(remove_left);
         let files = Self { folder };
         machine.write_sysfs(&files.sys()).map_err(io::Error::other)?;

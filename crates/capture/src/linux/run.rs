@@ -4,6 +4,7 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roost_machine::Machine;
@@ -27,11 +28,17 @@ pub fn capture(
     command: &Command,
     machine: &Machine,
     limit: Duration,
+    stop: &AtomicBool,
 ) -> Result<Loaded, CaptureError> {
-    watched(command, machine, limit).map_err(|why| command.failed(why))
+    watched(command, machine, limit, stop).map_err(|why| command.failed(why))
 }
 
-fn watched(command: &Command, machine: &Machine, limit: Duration) -> Result<Loaded, Why> {
+fn watched(
+    command: &Command,
+    machine: &Machine,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<Loaded, Why> {
     let broken = |error: io::Error| Why::Start(error.to_string());
     let files = Files::write(machine).map_err(broken)?;
     // The sandbox is dropped before the files: the program ends before they go.
@@ -55,6 +62,9 @@ fn watched(command: &Command, machine: &Machine, limit: Duration) -> Result<Load
             return Err(Why::Ended { how: how(status), said: said(&system, &printed) });
         }
         printed.take(&mut sandbox.output);
+        if stop.load(Ordering::Relaxed) {
+            return Err(Why::Interrupted);
+        }
         if Instant::now() > deadline {
             let seconds = limit.as_secs();
             return Err(Why::TooSlow { seconds, said: said(&system, &printed) });

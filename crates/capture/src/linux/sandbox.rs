@@ -219,6 +219,8 @@ pub fn start(command: &Command, scratch: &Path) -> Result<Sandbox, Why> {
         .args(&command.arguments)
         .env("TMPDIR", scratch)
         .env_remove("RUST_BACKTRACE")
+        // Ctrl-C reaches only this process, which then ends the program.
+        .process_group(0)
         .stdin(Stdio::null());
     process.stdout(printed.try_clone().map_err(broken)?).stderr(printed);
     let filter = filter();

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use roost_engine::{CpuId, LeftAs, RunError, TaskId, Time, TraceTask, Tracer, World};
 use roost_machine::Machine;
@@ -328,7 +329,7 @@ impl Scene {
         let mut workload = self.workload.clone();
         workload.duration_ns = Some(until_ns);
         let spec = self.spec();
-        let program = spec.program(&self.machine).unwrap();
+        let program = spec.program(&self.machine, &AtomicBool::new(false)).unwrap();
         let mut scx = Scx::new(&self.machine, &program, spec.tick_ns).unwrap();
         if !self.acts.is_empty() {
             let mut acts = self.acts.clone();
