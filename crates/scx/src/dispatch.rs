@@ -156,7 +156,7 @@ impl Call<'_> {
             return false;
         }
         self.flush();
-        if !self.kernel.queues.made.contains_key(&number) {
+        if !self.kernel.queues.made.contains(number) {
             self.kernel.end(format!("invalid DSQ ID {number:#x}"));
             return false;
         }

@@ -377,7 +377,7 @@ impl Kernel {
         if number == id::GLOBAL {
             return global;
         }
-        if !self.queues.made.contains_key(&number) {
+        if !self.queues.made.contains(number) {
             self.end(format!("non-existent DSQ {number:#x}"));
             return global;
         }

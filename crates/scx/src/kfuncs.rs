@@ -184,7 +184,7 @@ fn create_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
     if number & id::BUILTIN != 0 {
         return Ok(EINVAL);
     }
-    if call.kernel.queues.made.contains_key(&number) {
+    if call.kernel.queues.made.contains(number) {
         return Ok(EEXIST);
     }
     let Some(queue) = Queue::new(&mut call.kernel.memory) else { return Ok(ENOMEM) };
@@ -193,13 +193,13 @@ fn create_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
 }
 
 fn destroy_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
-    match call.kernel.queues.made.get(&number) {
+    match call.kernel.queues.made.get(number) {
         Some(queue) if queue.len() > 0 => {
             call.kernel.end(format!("attempting to destroy in-use dsq {number:#x}"));
         }
         Some(queue) => {
             call.kernel.memory.release(queue.address, Queue::BYTES);
-            call.kernel.queues.made.remove(&number);
+            call.kernel.queues.made.remove(number);
         }
         None => {}
     }
@@ -279,7 +279,7 @@ fn dsq_peek(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
         call.kernel.end(format!("peek disallowed on builtin DSQ {number:#x}"));
         return Ok(0);
     }
-    let Some(queue) = call.kernel.queues.made.get(&number) else {
+    let Some(queue) = call.kernel.queues.made.get(number) else {
         call.kernel.end(format!("peek on non-existent DSQ {number:#x}"));
         return Ok(0);
     };

@@ -126,8 +126,65 @@ impl Queue {
     }
 }
 
-/// The queues that a scheduler created, by number. Nothing depends on their order.
-type Made = HashMap<u64, Queue, BuildHasherDefault<NumberHasher>>;
+/// The queues that a scheduler created, by number. Most schedulers number some of them from 0 on, for LLCs or nodes:
+/// these are found without hashing. Nothing depends on the order of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The queues with numbers below [`FEW`].
+    few: Vec<Option<Queue>>,
+    others: HashMap<u64, Queue, BuildHasherDefault<NumberHasher>>,
+}
+
+/// Machines have at most this many CPUs, and no more LLCs.
+const FEW: u64 = 1024;
+
+impl Made {
+    #[inline]
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.get(number).is_some()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u64) -> Option<&Queue> {
+        match number {
+            0..FEW => self.few.get(number as usize)?.as_ref(),
+            _ => self.others.get(&number),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Queue> {
+        match number {
+            0..FEW => self.few.get_mut(number as usize)?.as_mut(),
+            _ => self.others.get_mut(&number),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, number: u64, queue: Queue) {
+        if number >= FEW {
+            self.others.insert(number, queue);
+            return;
+        }
+        let least = number as usize + 1;
+        if self.few.len() < least {
+            self.few.resize_with(least, || None);
+        }
+        self.few[number as usize] = Some(queue);
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        match self.few.get_mut(number as usize) {
+            Some(place) if number < FEW => *place = None,
+            _ => drop(self.others.remove(&number)),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, &Queue)> {
+        let few =
+            (0..).zip(&self.few).filter_map(|(number, queue)| Some((number, queue.as_ref()?)));
+        few.chain(self.others.iter().map(|(number, queue)| (*number, queue)))
+    }
+}
 
 /// Hashes a queue's number. Its upper bits alone may differ, and a table uses the upper and the lower bits of a hash.
 #[derive(Debug, Default)]
@@ -171,7 +228,7 @@ impl Queues {
     pub(crate) fn all(&self) -> impl Iterator<Item = (Dsq, &Queue)> {
         let local = self.local.iter().enumerate().map(|(cpu, queue)| (Dsq::Local(cpu), queue));
         let global = self.global.iter().enumerate().map(|(node, queue)| (Dsq::Global(node), queue));
-        let made = self.made.iter().map(|(number, queue)| (Dsq::Made(*number), queue));
+        let made = self.made.iter().map(|(number, queue)| (Dsq::Made(number), queue));
         local.chain(global).chain(made)
     }
 
@@ -180,7 +237,7 @@ impl Queues {
         match dsq {
             Dsq::Local(cpu) => self.local.get_mut(cpu),
             Dsq::Global(node) => self.global.get_mut(node),
-            Dsq::Made(id) => self.made.get_mut(&id),
+            Dsq::Made(id) => self.made.get_mut(id),
         }
     }
 }
@@ -218,6 +275,26 @@ mod tests {
         assert_eq!(waits, [0, 50, 80, 0, 0, 90, 0]);
         assert_eq!(queue.hold(400, 400, 10), 0);
         assert_eq!(queue.held, [(400, 410)]);
+    }
+
+    #[test]
+    fn a_queue_is_found_by_its_number_until_it_is_removed() {
+        let numbers = [0, 3, FEW - 1, FEW, 1 << 32, u64::MAX >> 1];
+        let mut made = Made::default();
+        for number in numbers {
+            made.insert(number, Queue { address: number + 1, ..Queue::default() });
+        }
+        let mut all: Vec<u64> = made.iter().map(|(number, _)| number).collect();
+        all.sort_unstable();
+        assert_eq!(all, numbers);
+        for number in numbers {
+            assert_eq!(made.get(number).map(|queue| queue.address), Some(number + 1));
+            assert_eq!(made.get_mut(number).map(|queue| queue.address), Some(number + 1));
+            made.remove(number);
+            assert!(!made.contains(number) && made.get_mut(number).is_none());
+        }
+        assert_eq!(made.iter().count(), 0);
+        assert!(!made.contains(1) && !made.contains(FEW + 1));
     }
 
     #[test]
