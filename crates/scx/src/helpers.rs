@@ -16,6 +16,7 @@ pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 /// Helpers that machine code can do itself.
 pub(crate) const MAP_LOOKUP: u32 = 1;
 pub(crate) const THIS_CPU: u32 = 8;
+pub(crate) const PROBE_READ_KERNEL: u32 = 113;
 pub(crate) const TASK_STORAGE_GET: u32 = 156;
 pub(crate) const CLOCKS: [u32; 2] = [5, 125];
 
@@ -34,7 +35,7 @@ const HELPERS: [(u32, Function); 34] = [
     (55, perf_event_read_value),
     (93, spin_lock),
     (94, nothing),
-    (113, probe_read_kernel),
+    (PROBE_READ_KERNEL, probe_read_kernel),
     (115, probe_read_kernel_str),
     (118, jiffies),
     (CLOCKS[1], now),

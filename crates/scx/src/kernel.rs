@@ -10,7 +10,7 @@ use crate::btf::essential;
 use crate::costs;
 use crate::error::ScxError;
 use crate::groups::Groups;
-use crate::helpers;
+use crate::helpers::{self, PROBE_READ_KERNEL};
 use crate::idle::Idle;
 use crate::instruction::Instruction;
 use crate::interpret::{Callee, Host, MOST_FRAMES, STACK_BYTES, Stop};
@@ -194,11 +194,15 @@ impl PerCpus {
         known.into_iter().find(|(known, _)| *known == name).map(|(_, variable)| variable)
     }
 
-    /// Whether code has the offset of a clock. The verifier wants to know where a program reads in `struct rq`, so an
-    /// instruction that reads a clock has the clock's offset, or an instruction before it adds that.
+    /// Whether code may read a clock. The verifier wants to know where a program reads in `struct rq`, so an instruction
+    /// that reads a clock has the clock's offset, or an instruction before it adds that. A helper copies any part.
     fn are_clocks_in(&self, code: &[Instruction]) -> bool {
         let is_clock = |offset: i64| self.clocks.iter().any(|&clock| clock as i64 == offset);
-        code.iter().any(|at| is_clock(at.offset.into()) || is_clock(at.imm.into()))
+        code.iter().any(|at| {
+            is_clock(at.offset.into())
+                || is_clock(at.imm.into())
+                || at.helper() == Some(PROBE_READ_KERNEL)
+        })
     }
 
     /// Address of a CPU's copy of the variable at an address. 0 if there is none.
