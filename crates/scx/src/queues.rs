@@ -135,7 +135,7 @@ pub(crate) struct Made {
     others: HashMap<u64, Queue, BuildHasherDefault<NumberHasher>>,
 }
 
-/// Machines have at most this many CPUs, and no more LLCs.
+/// More than the LLCs and nodes of machines that people have.
 const FEW: u64 = 1024;
 
 impl Made {
