@@ -110,7 +110,11 @@ fn dry_run(options: &Options) -> Result<ExitCode, LiveError> {
         Ok(()) => format!("# kernel {}: can run it; loading needs root\n", kernel::release()),
         Err(error) => format!("# {error}\n"),
     };
-    text.extend(verdict(&layout, facts.as_ref()).iter().map(|line| format!("# {line}\n")));
+    text.extend(
+        verdict(&layout, &options.settings, facts.as_ref())
+            .iter()
+            .map(|line| format!("# {line}\n")),
+    );
     console::print(&(text + &options.settings.to_toml()))?;
     Ok(code)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use roost_layout::Layout;
+use roost_settings::Settings;
 
 use crate::kernel;
 
@@ -39,8 +40,8 @@ impl Facts {
 }
 
 /// The verdict, a claim on each line. Without facts, the layout is that of another machine.
-pub fn verdict(layout: &Layout, facts: Option<&Facts>) -> Vec<String> {
-    let mut lines = gains(layout);
+pub fn verdict(layout: &Layout, settings: &Settings, facts: Option<&Facts>) -> Vec<String> {
+    let mut lines = gains(layout, settings);
     let mut against = |reason: String| lines.push(format!("against: {reason}"));
     if layout.llcs.len() < 2 {
         against("one LLC: the fair class decides most of it as well".to_owned());
@@ -63,25 +64,30 @@ pub fn verdict(layout: &Layout, facts: Option<&Facts>) -> Vec<String> {
     lines
 }
 
-/// What each mechanism has to act on here.
-fn gains(layout: &Layout) -> Vec<String> {
+/// What each mechanism that is on has to act on here.
+fn gains(layout: &Layout, settings: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
-    let llcs = layout.nodes.iter().map(|node| node.nr_llcs).max().unwrap_or(0);
-    if layout.nodes.len() > 1 {
+    let mut by_node = vec!["numa-imbalance", "cling", "consolidate"];
+    by_node.retain(|mechanism| settings.is_on(mechanism));
+    if layout.nodes.len() > 1 && !by_node.is_empty() {
         lines.push(format!(
-            "gains: on {} nodes threads stay near each other and their memory (numa-imbalance, cling, consolidate)",
-            layout.nodes.len()
+            "gains: on {} nodes threads stay near each other and their memory ({})",
+            layout.nodes.len(),
+            by_node.join(", ")
         ));
     }
-    if llcs > 1 {
+    let llcs = layout.nodes.iter().map(|node| node.nr_llcs).max().unwrap_or(0);
+    if llcs > 1 && settings.is_on("llc-imbalance") {
         lines.push(format!(
             "gains: with {llcs} LLCs in a node few tasks do not move between LLCs (llc-imbalance)"
         ));
     }
-    let cpus = layout.llcs.iter().map(|llc| llc.nr_cpus).max().unwrap_or(0);
-    lines.push(format!(
-        "gains: wakeups search fewer of an LLC's {cpus} CPUs when it is busy (sis-util)"
-    ));
+    if settings.is_on("sis-util") {
+        let cpus = layout.llcs.iter().map(|llc| llc.nr_cpus).max().unwrap_or(0);
+        lines.push(format!(
+            "gains: wakeups search fewer of an LLC's {cpus} CPUs when it is busy (sis-util)"
+        ));
+    }
     lines
 }
 
@@ -142,7 +148,21 @@ mod tests {
     use super::*;
 
     fn lines(machine: &str, facts: Option<&Facts>) -> Vec<String> {
-        verdict(&Layout::of(&roost_machine::resolve(machine).unwrap()), facts)
+        with(&Settings::default(), machine, facts)
+    }
+
+    fn with(settings: &Settings, machine: &str, facts: Option<&Facts>) -> Vec<String> {
+        verdict(&Layout::of(&roost_machine::resolve(machine).unwrap()), settings, facts)
+    }
+
+    #[test]
+    fn a_mechanism_that_is_off_brings_no_gain() {
+        let mut settings = Settings::default();
+        for part in ["no-cling", "no-consolidate", "no-sis-util"] {
+            settings.apply("roost", part).unwrap();
+        }
+        let lines = with(&settings, "2n2l4c", None);
+        assert!(lines[0].ends_with("(numa-imbalance)") && lines.len() == 2, "{lines:?}");
     }
 
     #[test]
