@@ -41,8 +41,8 @@ use std::time::Duration;
 /// How long a program may take until it attaches its scheduler.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts a program on a made-up machine until it attaches its scheduler. The program may take `limit`, and is ended when
-/// `stop` is set. Its CPUs and nodes have the operating system's numbers of `machine`.
+/// Starts a program on a made-up machine until it attaches its scheduler. The program may take `limit`, and is ended
+/// when `stop` is set. Its CPUs and nodes have the operating system's numbers of `machine`.
 ///
 /// # Errors
 /// If it cannot be started, ends or fails before it attaches, or needs something that is not emulated.

@@ -314,7 +314,7 @@ impl ScxSpec {
         matches!(self.source, Source::Roost(..))
     }
 
-    /// The program, set up for a machine as a loader would do, or as its own loader does. Setting `stop` ends the loader.
+    /// The program, set up for a machine as a loader would do, or as its own loader does. `stop` ends the loader.
     ///
     /// # Errors
     /// If its own loader does not attach it, or it needs something that the simulation does not have.
