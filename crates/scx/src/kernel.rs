@@ -195,7 +195,8 @@ impl PerCpus {
     }
 
     /// Whether code may read a clock. The verifier wants to know where a program reads in `struct rq`, so an
-    /// instruction that reads a clock has the clock's offset, or an instruction before it adds that. A helper copies any part.
+    /// instruction that reads a clock has the clock's offset, or an instruction before it adds that. A helper copies
+    /// any part.
     fn are_clocks_in(&self, code: &[Instruction]) -> bool {
         let is_clock = |offset: i64| self.clocks.iter().any(|&clock| clock as i64 == offset);
         code.iter().any(|at| {
