@@ -10,7 +10,7 @@ use roost_simulate::{Control, Outcome, RunError, Simulation};
 
 const MS: u64 = 1_000_000;
 
-/// How often each kernel thread started to run, by name.
+/// How often each kernel thread was woken, by name.
 #[derive(Clone, Default)]
 struct Seen(Rc<RefCell<BTreeMap<String, u32>>>);
 
@@ -18,17 +18,20 @@ impl Tracer for Seen {
     fn switch(
         &mut self,
         _: Time,
-        cpu: CpuId,
+        _: CpuId,
         _: Option<(TraceTask<'_>, LeftAs)>,
-        next: Option<TraceTask<'_>>,
+        _: Option<TraceTask<'_>>,
     ) {
-        let Some(task) = next.filter(|task| task.is_kernel_thread()) else { return };
+    }
+    fn wakeup(&mut self, _: Time, _: CpuId, task: TraceTask<'_>, cpu: CpuId) {
+        if !task.is_kernel_thread() {
+            return;
+        }
         if let Some(own) = task.name().strip_prefix("kworker/") {
             assert_eq!(own.parse(), Ok(cpu), "it is bound to its CPU");
         }
         *self.0.borrow_mut().entry(task.name().to_owned()).or_default() += 1;
     }
-    fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }
 
 fn simulation(workload: &str, duration_ms: Option<u64>, quiet: bool) -> Simulation {
@@ -46,16 +49,20 @@ fn seen(quiet: bool) -> (Outcome, BTreeMap<String, u32>) {
     (outcome, seen)
 }
 
-/// In 3 s: each CPU's worker wakes every second, a compactor per node every 512 ms, DAMON every 640 ms, and grace
-/// periods of three wakeups come every 250 ms. The first of each comes within its period.
+/// In 3 s: a compactor per node wakes every 512 ms, DAMON every 640 ms, and grace periods of three wakeups come every
+/// 2 s. The first of each comes within its period. A worker wakes every second on each CPU that is busy, of which there
+/// are four. On idle CPUs it does so only with the timer of another thread.
 #[test]
 fn each_kind_wakes_as_often_as_it_was_measured() {
     let (_, seen) = seen(false);
-    let times = |name: &str| seen[name];
-    assert!((0..16).all(|cpu| (2..=3).contains(&times(&format!("kworker/{cpu}")))), "{seen:?}");
+    let times = |name: &str| seen.get(name).copied().unwrap_or_default();
+    let mut workers: Vec<u32> = (0..16).map(|cpu| times(&format!("kworker/{cpu}"))).collect();
+    workers.sort_unstable();
+    assert!(workers[12..].iter().all(|times| (2..=3).contains(times)), "{seen:?}");
+    assert!(workers[0] == 0 && workers[11] <= 3, "{seen:?}");
     assert!((10..=12).contains(&times("kcompactd")), "{seen:?}");
     assert!((4..=5).contains(&times("kdamond")), "{seen:?}");
-    assert!((33..=36).contains(&times("rcu_preempt")), "{seen:?}");
+    assert!((3..=6).contains(&times("rcu_preempt")), "{seen:?}");
 }
 
 #[test]
