@@ -7,7 +7,9 @@
 //! | EEVDF | `2 (r + t) W/w + (n - 1) t` |
 //! | CFS | `(P + t + g) W/w + c W/1024 + P + n (t + m)` |
 //!
-//! where `w` is the weight of the task, `W` the weight of all `n` tasks of the CPU, and `t` the length of a tick.
+//! where `w` is the weight of the task, `W` the weight of all `n` tasks of the CPU, and `t` the length of a tick. With
+//! CFS a new task begins where the task is that forked it (`task_fork_fair()`), so there `w` is the least weight of the
+//! task and of those that forked it.
 //!
 //! EEVDF: a task's lag always stays within `-r..r`, where `r` is the longest request, which is the slice (Stoica and
 //! Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995, theorem 1). The end of a request is noticed at a
@@ -23,7 +25,7 @@
 //! These tasks have no promise:
 //!
 //! - tasks in cases whose switches set slices or granularities
-//! - tasks of the policy SCHED_IDLE
+//! - tasks of the policy SCHED_IDLE, and with CFS those that they fork
 //! - tasks in groups, because their weight follows the load
 //! - with EEVDF before 6.18, tasks that yield, because each yield postpones their deadline by a request
 //!
@@ -114,14 +116,19 @@ impl Promises {
         let claims = workload.templates.iter().map(|template| {
             let yields = template.program.ops.contains(&Op::Yield);
             let may = (class == Class::Cfs || forfeits || !yields) && default_slices;
-            (template.name.clone(), claim(template, may && workload.groups.is_empty()))
+            claim(template, may && workload.groups.is_empty())
         });
+        let mut claims: Vec<Claim> = claims.collect();
+        if class == Class::Cfs {
+            begin_where_parents_are(workload, &mut claims);
+        }
+        let names = workload.templates.iter().map(|template| template.name.clone());
         Some(Self {
             class,
             default_slices,
             tick_ns,
             factor: 1 + u64::from(machine.nr_cpus().clamp(1, 8).ilog2()),
-            claims: claims.collect(),
+            claims: names.zip(claims).collect(),
             weight_of_groups: workload
                 .groups
                 .iter()
@@ -239,6 +246,22 @@ fn claim(template: &Template, bounded: bool) -> Claim {
         weights.fold((u64::MAX, 0), |(least, most), w| (least.min(w), most.max(w)));
     let idle = template.policy == Policy::Idle || ops.contains(&Op::SetPolicy(Policy::Idle));
     Claim { least_weight, most_weight, bounded: bounded && !idle }
+}
+
+/// A task has no more of a claim than those that fork it, whatever these were forked by.
+fn begin_where_parents_are(workload: &Workload, claims: &mut [Claim]) {
+    // No chain of forks is longer than there are templates.
+    for _ in &workload.templates {
+        for (parent, template) in workload.templates.iter().enumerate() {
+            let Claim { least_weight, bounded, .. } = claims[parent];
+            for op in &template.program.ops {
+                let Op::Fork(child) = *op else { continue };
+                let child = &mut claims[child as usize];
+                child.least_weight = child.least_weight.min(least_weight);
+                child.bounded &= bounded;
+            }
+        }
+    }
 }
 
 /// An idle CPU is balanced for when a tick finds two tasks on another CPU (kernel model, 9.3) and the domain of its LLC

@@ -109,6 +109,12 @@ fn two_tasks_on_a_cpu_wait_until_they_overload_it() {
     assert_eq!(roost_swarm::check(&Case::of(47583)), Ok(()));
 }
 
+/// In this case a task of SCHED_IDLE forks under 5.19. Its child begins as far ahead of other tasks as it is itself.
+#[test]
+fn a_child_waits_as_long_as_its_parent_would() {
+    assert_eq!(roost_swarm::check(&Case::of(3_000_974)), Ok(()));
+}
+
 /// The same for benchmarks, which are cut off in the middle.
 #[test]
 fn any_benchmark_balances() {
