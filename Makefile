@@ -200,7 +200,7 @@ lint: setup
 # RUSTC_BOOTSTRAP allows the unstable compiler flags of the sanitizers, which libFuzzer needs. It writes new inputs to
 # the first folder, and starts with the data of the tests.
 FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
-FUZZ_TARGETS = hwloc lscpu synthetic archive rtapp ftrace memory settings object btf
+FUZZ_TARGETS = hwloc lscpu synthetic archive rtapp ftrace memory settings object btf program
 # The tests' data of a target.
 SEEDS_hwloc = crates/machine/tests/data
 SEEDS_rtapp = crates/workload/tests/data
