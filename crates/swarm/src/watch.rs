@@ -196,7 +196,9 @@ impl Watch {
         });
         seen.at = at;
         seen.sleeps += u32::from(at == Where::Asleep);
-        seen.settled |= matches!(at, Where::Moving(_)) || seen.sleeps > SLEEPS_AT_START;
+        // A task is also moved because its CPU goes.
+        let moved = matches!(at, Where::Moving(_)) && !self.unsteady;
+        seen.settled |= moved || seen.sleeps > SLEEPS_AT_START;
     }
 
     fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
