@@ -115,8 +115,8 @@ fn a_child_waits_as_long_as_its_parent_would() {
     assert_eq!(roost_swarm::check(&Case::of(3_000_974)), Ok(()));
 }
 
-/// In this case a CPU goes while tasks on it have not set their affinity yet. That moves them, maybe to a CPU that their
-/// affinity will leave out.
+/// In this case a CPU goes while tasks on it have not set their affinity yet. That moves them, maybe to a CPU that
+/// their affinity will leave out.
 #[test]
 fn a_task_that_is_moved_has_not_always_set_its_affinity() {
     assert_eq!(roost_swarm::check(&Case::of(3_008_331)), Ok(()));
