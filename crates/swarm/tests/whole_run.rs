@@ -115,6 +115,12 @@ fn a_child_waits_as_long_as_its_parent_would() {
     assert_eq!(roost_swarm::check(&Case::of(3_000_974)), Ok(()));
 }
 
+/// In this case a heavy task leaves much of its load behind (5.16), whose average depends on the moment in a period.
+#[test]
+fn averages_of_what_a_task_left_are_as_old_as_others() {
+    assert_eq!(roost_swarm::check(&Case::of(3_006_972)), Ok(()));
+}
+
 /// In this case a CPU goes while tasks on it have not set their affinity yet. That moves them, maybe to a CPU that
 /// their affinity will leave out.
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 
 use roost_engine::{CpuId, TaskId, World};
 
-use super::ledger::Limit;
+use super::ledger::{Limit, PERIOD};
 use super::{at, same};
 use crate::eras::LeavingSums;
 use crate::pelt::{self, Avg};
@@ -94,7 +94,9 @@ impl Claim {
         near(format_args!("{}_sum", self.what), self.kept[0], sum, self.limit.sum, world, cpu);
         let left = self.left / pelt::MIN_DIVIDER as i64;
         let avg = with(self.found[1], left);
-        near(format_args!("{}_avg", self.what), self.kept[1], avg, self.limit.avg, world, cpu);
+        // The divider grows within a period, and the average may be of any moment of it.
+        let limit = self.limit.avg + left.unsigned_abs() * PERIOD / pelt::MIN_DIVIDER + 1;
+        near(format_args!("{}_avg", self.what), self.kept[1], avg, limit, world, cpu);
     }
 }
 

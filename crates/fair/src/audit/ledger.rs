@@ -21,7 +21,7 @@ const ROUNDED_A_PERIOD: u64 = 6;
 const REMEMBERED: u64 = 48;
 
 /// Units of time per period.
-const PERIOD: u64 = 1024;
+pub(super) const PERIOD: u64 = 1024;
 
 /// How far a queue and its tasks may differ, in load or in number of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
