@@ -37,7 +37,6 @@ mod own_thread;
 mod reached;
 mod record;
 mod run;
-
 mod scheduler;
 mod sync;
 mod task;
