@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use roost_engine::World;
 
@@ -76,6 +76,10 @@ pub(super) fn translate(
     Some((Text(Some(module)), entries))
 }
 
+/// Addresses that are reserved for a program's machine code. Functions call each other over distances of 32 bits, so
+/// they must not lie apart. Code that does not fit is not made.
+const TEXT_BYTES: usize = 1 << 28;
+
 fn module() -> Option<JITModule> {
     let mut flags = settings::builder();
     flags.set("opt_level", "speed").ok()?;
@@ -84,7 +88,9 @@ fn module() -> Option<JITModule> {
     flags.set("probestack_strategy", "inline").ok()?;
     flags.set("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }).ok()?;
     let isa = cranelift_native::builder().ok()?.finish(settings::Flags::new(flags)).ok()?;
-    Some(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    builder.memory_provider(Box::new(ArenaMemoryProvider::new_with_size(TEXT_BYTES).ok()?));
+    Some(JITModule::new(builder))
 }
 
 /// The signature of a function that takes the frame and some numbers.
