@@ -266,23 +266,13 @@ pub enum FeatureError {
         /// The part that should be a switch.
         switch: String,
     },
-    /// The switch is turned both on and off.
-    #[error(
-        "{name}: '{switch}' is given both as +{switch} and as +no-{switch}; leave one of them out"
-    )]
-    Contradiction {
-        /// What was given.
-        name: String,
-        /// The switch.
-        switch: String,
-    },
-    /// The number is given more than once.
-    #[error("{name}: '{number}' is given twice; leave one of them out")]
+    /// A switch is turned both on and off, or a number is given more than once.
+    #[error("{name}: {twice}")]
     Twice {
         /// What was given.
         name: String,
-        /// The number.
-        number: String,
+        /// A sentence that says what is given twice.
+        twice: String,
     },
     /// The value of a setting is out of range or not a number.
     #[error("{name}: '{setting}' takes a whole number from {least} to {most}, {unit}")]
@@ -421,22 +411,9 @@ impl Features {
         let age = age(wanted)
             .ok_or_else(|| FeatureError::Version { name: given(), version: wanted.to_owned() })?;
         let mut features = Self { name: given(), ..Self::of_version(age) };
-        let mut given_so_far: Vec<&str> = Vec::new();
-        for part in parts {
-            let opposite = |other: &&str| {
-                other.strip_prefix("no-") == Some(part) || part.strip_prefix("no-") == Some(other)
-            };
-            if given_so_far.iter().any(opposite) {
-                let switch = part.strip_prefix("no-").unwrap_or(part).to_owned();
-                return Err(FeatureError::Contradiction { name: given(), switch });
-            }
-            if let Some((number, _)) = part.split_once('=')
-                && given_so_far.iter().any(|other| other.split('=').next() == Some(number))
-            {
-                return Err(FeatureError::Twice { name: given(), number: number.to_owned() });
-            }
-            features.apply(part)?;
-            given_so_far.push(part);
+        parts.clone().try_for_each(|part| features.apply(part))?;
+        if let Some(twice) = roost_names::given_twice(parts) {
+            return Err(FeatureError::Twice { name: given(), twice });
         }
         Ok(features)
     }
@@ -764,7 +741,7 @@ mod tests {
         assert!(error("fair@7.2+no-clng").ends_with("; did you mean cling?"));
         assert!(error("fair@7.2+cling-degre=3").ends_with("; did you mean cling-degree?"));
         for name in ["fair@7.2+cling+no-cling", "fair@7.2+no-cling+sis-prop+cling"] {
-            assert!(error(name).contains("both as +cling and as +no-cling"), "{name}");
+            assert!(error(name).contains("'cling' is given twice, as +"), "{name}");
         }
         let twice = error("fair@7.2+cling-degree=3+cling+cling-degree=5");
         assert!(twice.contains("'cling-degree' is given twice"), "{twice}");

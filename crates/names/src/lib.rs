@@ -1,4 +1,4 @@
-//! Suggests names that are similar to a wrong one.
+//! Checks names that users type.
 //!
 //! Users type names of machines, workloads, switches and settings. A message that refuses a name suggests similar known
 //! names:
@@ -38,6 +38,33 @@ pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -
         [] => format!("did you mean {last}?"),
         others => format!("did you mean {} or {last}?", others.join(", ")),
     })
+}
+
+/// A sentence on the first setting that `parts` have twice. Parts are what stands between the `+` of a scheduler's
+/// name: `NAME`, `no-NAME` or `NAME=VALUE`. The same switch in the same state may be repeated. `config=FILE` is no
+/// setting.
+///
+/// ```
+/// let twice = roost_names::given_twice(["cling", "no-cling"]);
+/// assert_eq!(twice.unwrap(), "'cling' is given twice, as +cling and as +no-cling; leave one of them out");
+/// ```
+pub fn given_twice<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut given: Vec<(&str, &str)> = Vec::new();
+    for part in parts {
+        let (bare, value) = part.split_once('=').map_or((part, None), |(a, b)| (a, Some(b)));
+        let name = bare.strip_prefix("no-").unwrap_or(bare);
+        if name == "config" {
+            continue;
+        }
+        let before = given.iter().find(|(other, _)| *other == name).map(|(_, before)| *before);
+        if let Some(before) = before.filter(|before| *before != part || value.is_some()) {
+            return Some(format!(
+                "'{name}' is given twice, as +{before} and as +{part}; leave one of them out"
+            ));
+        }
+        given.push((name, part));
+    }
+    None
 }
 
 /// Number of edits from `wrong` to `name`. `None` if they are not similar. Missing letters at the end count as one
@@ -91,6 +118,23 @@ mod tests {
             assert_eq!(did_you_mean(wrong, MACHINES), None, "{wrong}");
         }
         assert_eq!(did_you_mean("ab", ["xy"]), None, "two letters are too few to be near");
+    }
+
+    #[test]
+    fn a_switch_both_ways_and_a_number_twice_are_found() {
+        let of = |name: &str| given_twice(name.split('+').skip(1));
+        for (name, parts) in [
+            ("x+cling+no-cling", "'cling' is given twice, as +cling and as +no-cling;"),
+            ("x+no-cling+sis-prop+cling", "'cling' is given twice, as +no-cling and as +cling;"),
+            ("x+n=3+cling+n=5", "'n' is given twice, as +n=3 and as +n=5;"),
+            ("x+n=3+n=3", "'n' is given twice, as +n=3 and as +n=3;"),
+            ("x+no-n+n=2", "'n' is given twice, as +no-n and as +n=2;"),
+        ] {
+            assert!(of(name).is_some_and(|told| told.starts_with(parts)), "{name}");
+        }
+        for name in ["x", "x+cling+sis-prop+n=3", "x+cling+cling", "x+config=a+config=b"] {
+            assert_eq!(of(name), None, "{name}");
+        }
     }
 
     #[test]

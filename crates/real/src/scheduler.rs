@@ -135,6 +135,9 @@ fn version_and_parts<'a>(
     rest: &'a str,
 ) -> Result<(Option<String>, std::str::Split<'a, char>), RealError> {
     let mut parts = rest.split('+');
+    if let Some(twice) = roost_names::given_twice(parts.clone().skip(1)) {
+        return Err(RealError::Usage(format!("{name}: {twice}")));
+    }
     match parts.next().unwrap_or_default().strip_prefix('@') {
         Some("") => {
             Err(RealError::Usage(format!("{name}: a version belongs after @, as in {kind}@7.2")))
@@ -182,6 +185,8 @@ mod tests {
         assert_eq!(other.clone().as_simulated(), other, "only the live scheduler has a daemon");
         let error = parse("roost+no-such-thing").unwrap_err().to_string();
         assert!(error.contains("no-such-thing") && error.contains("sis-util"), "{error}");
+        let twice = parse("roost+slice-us=1000+slice-us=2000").unwrap_err().to_string();
+        assert!(twice.contains("'slice-us' is given twice"), "{twice}");
         assert!(parse("roost@").unwrap_err().to_string().contains("roost@7.2"));
     }
 
@@ -201,5 +206,6 @@ mod tests {
         assert!(error("fairy").contains("no program fairy"));
         assert!(error("fair@7.2+").contains("fair@7.2+"));
         assert!(error("").contains("$PATH"));
+        assert!(error("fair@7.2+no-sis-util+sis-util").contains("'sis-util' is given twice"));
     }
 }

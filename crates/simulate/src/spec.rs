@@ -69,6 +69,14 @@ pub enum SpecError {
     /// A user's rule is wrong or cannot be compiled.
     #[error(transparent)]
     Rule(#[from] RuleError),
+    /// A setting is given twice.
+    #[error("{name}: {twice}")]
+    Twice {
+        /// The scheduler's name.
+        name: String,
+        /// A sentence that says what is given twice.
+        twice: String,
+    },
     /// There are two rules.
     #[error("{name}: +policy=FILE is given twice; one file may replace several functions")]
     TwoRules {
@@ -248,7 +256,7 @@ const LEVELS: [&str; 1] = ["run_delay_max_ns"];
 impl ScxSpec {
     /// Parses `FILE.bpf.o+name=value`.
     fn parse(name: &str) -> Result<Self, SpecError> {
-        let (file, settings) = split_settings(name);
+        let (file, settings) = split_settings(name)?;
         let failed = |why: String| SpecError::Scx { file: file.to_owned(), why };
         let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
         let program = || {
@@ -266,7 +274,7 @@ impl ScxSpec {
 
     /// Parses `./scx_cosmos -s 1000+slice_ns=5000000`: a command line, and variables.
     fn loader(name: &str) -> Result<Self, SpecError> {
-        let (command, settings) = split_settings(name);
+        let (command, settings) = split_settings(name)?;
         let command = Command::parse(command)?;
         let shown = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let settings = settings.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
@@ -281,6 +289,7 @@ impl ScxSpec {
         for part in &parts {
             settings.apply(name, part)?;
         }
+        refuse_twice(name, parts.iter().map(String::as_str))?;
         let program = || {
             let program = Program::new(Object::roost()?, KernelTypes::shipped()?)?;
             program.check()?;
@@ -311,7 +320,15 @@ impl ScxSpec {
 
     /// Whether it is roost's own program, set up without its loader.
     pub fn is_roost(&self) -> bool {
-        matches!(self.source, Source::Roost(..))
+        self.roost_settings().is_some()
+    }
+
+    /// The settings of roost's own program.
+    pub(crate) fn roost_settings(&self) -> Option<&Settings> {
+        match &self.source {
+            Source::Roost(_, settings) => Some(settings),
+            Source::Object(_) | Source::Loader(_) => None,
+        }
     }
 
     /// The program, set up for a machine as a loader would do, or as its own loader does. `stop` ends the loader.
@@ -333,7 +350,7 @@ impl ScxSpec {
     /// The daemon that follows memory, if the scheduler has one and it has something to do. `has_memory`: whether the
     /// workload uses memory.
     pub(crate) fn follower(&self, machine: &Machine, has_memory: bool) -> Option<Follower> {
-        let Source::Roost(_, settings) = &self.source else { return None };
+        let settings = self.roost_settings()?;
         Follower::new(settings, &numbered(machine), has_memory)
     }
 
@@ -454,7 +471,8 @@ fn setup(machine: &Machine, settings: &Settings) -> Setup {
 }
 
 /// The file, whose name may contain `+`, and the settings that follow it.
-fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
+#[allow(clippy::type_complexity, reason = "a name and pairs")]
+fn split_settings(name: &str) -> Result<(&str, Vec<(&str, &str)>), SpecError> {
     let mut file = name;
     let mut settings = Vec::new();
     while let Some((before, part)) = file.rsplit_once('+') {
@@ -462,7 +480,14 @@ fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
         settings.insert(0, setting);
         file = before;
     }
-    (file, settings)
+    refuse_twice(name, name[file.len()..].split('+').skip(1))?;
+    Ok((file, settings))
+}
+
+/// An error if a switch is given both ways, or a number twice.
+fn refuse_twice<'a>(name: &str, parts: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+    let error = |twice| SpecError::Twice { name: name.to_owned(), twice };
+    roost_names::given_twice(parts).map(error).map_or(Ok(()), Err)
 }
 
 /// The setting that a part of a scheduler's name means, if the fair class does not have it.

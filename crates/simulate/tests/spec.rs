@@ -73,6 +73,22 @@ fn the_scheduler_of_this_project_takes_its_settings() {
 }
 
 #[test]
+fn a_setting_that_is_given_twice_is_refused_by_every_scheduler() {
+    for (name, twice) in [
+        ("fair@7.2+cling+no-cling".to_owned(), "as +cling and as +no-cling"),
+        ("roost+no-cling+slice-us=1000+cling".to_owned(), "as +no-cling and as +cling"),
+        ("roost+slice-us=1000+slice-us=2000".to_owned(), "as +slice-us=1000 and as +slice-us=2000"),
+        ("roost+no-llc-imbalance+llc-imbalance=2".to_owned(), "as +no-llc-imbalance and as"),
+        (format!("scx:{SMALL}+fifo=1+fifo=0"), "as +fifo=1 and as +fifo=0"),
+        ("/bin/true -s 1+fifo=1+fifo=0".to_owned(), "as +fifo=1 and as +fifo=0"),
+    ] {
+        let error = refused(&name);
+        assert!(error.contains(&format!("is given twice, {twice}")), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
 fn a_sched_ext_program_that_cannot_be_had_is_told_with_its_file() {
     assert!(refused("scx:/nowhere.bpf.o").starts_with("/nowhere.bpf.o: "));
     let no_object = format!("scx:{}", file!());
