@@ -49,7 +49,7 @@ fn row(rest: &str) -> Option<String> {
     quoted.then(|| {
         format!(
             "Setting {{ name: {:?}, kind: Kind::Number {{ default: {default}, least: {least}, \
-             most: {most} }}, meaning: {meaning}, without: \"\" }},",
+             most: {most} }}, meaning: {meaning}, without: \"\", acted: &[] }},",
             name.replace('_', "-")
         )
     })

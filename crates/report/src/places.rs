@@ -10,25 +10,113 @@ use crate::table::{corner, fitting_table, wrapped};
 /// Largest number of LLCs for which shares are shown.
 const MOST_LLCS: usize = 16;
 
-/// How often each mechanism acted, averaged over the repeats. There is a row per scheduler, and a column for each
-/// mechanism that is on under some scheduler. Empty if no mechanism is on.
-pub(crate) fn acted(comparison: &Comparison, width: Option<u16>) -> String {
-    let mechanisms = comparison.mechanisms();
-    if mechanisms.is_empty() {
-        return String::new();
+/// Comparisons whose rows stand in the same tables.
+pub(crate) struct Places<'a> {
+    pub(crate) comparisons: &'a [Comparison],
+    /// The kinds of inputs that differ between the comparisons, and their names for each comparison. They are the first
+    /// columns.
+    pub(crate) inputs: (&'a [&'a str], &'a [Vec<&'a str>]),
+    /// Largest width of a table.
+    pub(crate) width: Option<u16>,
+}
+
+/// The percentage of each place, one vector per scheduler. Empty if the table has no rows of this comparison.
+type Percent<'a> = &'a dyn Fn(&Comparison) -> Vec<Vec<f64>>;
+
+impl Places<'_> {
+    /// Both tables. Empty if nothing is known.
+    pub(crate) fn text(&self) -> String {
+        self.acted() + &self.run_time()
     }
-    let rows = acted_rows(comparison, &mechanisms);
-    let corner = corner("acted", comparison);
-    let header: Vec<&str> = std::iter::once(corner.as_str()).chain(mechanisms).collect();
-    format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(ACTED_LEGEND, width))
+
+    /// A table with a row for each comparison and scheduler.
+    fn table(
+        &self,
+        name: &str,
+        columns: &[&str],
+        rows: &dyn Fn(&Comparison) -> Vec<Vec<String>>,
+    ) -> String {
+        let Some(first) = self.comparisons.first() else { return String::new() };
+        let (kinds, inputs) = self.inputs;
+        let rows = self.comparisons.iter().zip(inputs).flat_map(|(c, own)| below(own, rows(c)));
+        let corner = corner(name, first);
+        let header = [kinds, &[corner.as_str()], columns].concat();
+        format!("\n{}", fitting_table(&header, rows.collect(), kinds.len() + 1, self.width))
+    }
+
+    /// How often each mechanism acted, averaged over the repeats. There is a column for each mechanism that is on under
+    /// some scheduler. Empty if no mechanism is on.
+    fn acted(&self) -> String {
+        let mut mechanisms: Vec<&str> = Vec::new();
+        for name in self.comparisons.iter().flat_map(Comparison::mechanisms) {
+            if !mechanisms.contains(&name) {
+                mechanisms.push(name);
+            }
+        }
+        if mechanisms.is_empty() {
+            return String::new();
+        }
+        let rows = |comparison: &Comparison| acted_rows(comparison, &mechanisms);
+        self.table("acted", &mechanisms, &rows) + &wrapped(ACTED_LEGEND, self.width)
+    }
+
+    /// Where tasks ran: shares of their run time by node and by LLC. Empty if that is not known.
+    fn run_time(&self) -> String {
+        if self.most(&by_node) == 0 {
+            return String::new();
+        }
+        let mut out = self.shares("node%", 1, &by_node, true);
+        if self.most(&by_llc) > 0 {
+            out += &self.shares("LLC%", 0, &by_llc, false);
+        }
+        let legend = "\nnode%, LLC%: share of the tasks' run time on each.\n";
+        out + &wrapped(legend, self.width)
+    }
+
+    /// The largest number of places.
+    fn most(&self, percent: Percent<'_>) -> usize {
+        self.comparisons.iter().map(|comparison| places(&percent(comparison))).max().unwrap_or(0)
+    }
+
+    /// A table of shares with this many decimals. The share of local memory is a column of its own, if that is asked
+    /// for and known.
+    fn shares(
+        &self,
+        name: &str,
+        decimals: usize,
+        percent: Percent<'_>,
+        with_local: bool,
+    ) -> String {
+        let places: Vec<String> = (0..self.most(percent)).map(|place| place.to_string()).collect();
+        let mut columns: Vec<&str> = places.iter().map(String::as_str).collect();
+        let with_local =
+            with_local && self.comparisons.iter().any(|one| local_percent(one).is_some());
+        if with_local {
+            columns.push("memory_local%");
+        }
+        self.table(name, &columns, &|comparison| {
+            let local = local_percent(comparison).unwrap_or_default();
+            let row = |(scheduler, (name, percent)): (usize, (&str, Vec<f64>))| {
+                let mut row = vec![name.to_owned()];
+                let percent = |place| number(percent.get(place).copied(), decimals);
+                row.extend((0..places.len()).map(percent));
+                if with_local {
+                    row.push(number(local.get(scheduler).copied().flatten(), 1));
+                }
+                row
+            };
+            comparison.names().zip(percent(comparison)).enumerate().map(row).collect()
+        })
+    }
 }
 
 /// Follows tables of how often mechanisms acted.
-const ACTED_LEGEND: &str = "\nacted: how often the mechanism decided something; -: it is off.\n";
+const ACTED_LEGEND: &str =
+    "\nacted: how often the mechanism decided something; -: it is off or missing.\n";
 
 /// For each scheduler its name, and how often each of these mechanisms acted.
 fn acted_rows(comparison: &Comparison, mechanisms: &[&str]) -> Vec<Vec<String>> {
-    let mut rows = named_rows(comparison);
+    let mut rows: Vec<_> = comparison.names().map(|name| vec![name.to_owned()]).collect();
     for mechanism in mechanisms {
         let times: Vec<_> =
             (0..rows.len()).map(|index| comparison.acted(index, mechanism)).collect();
@@ -38,43 +126,6 @@ fn acted_rows(comparison: &Comparison, mechanisms: &[&str]) -> Vec<Vec<String>> 
         }
     }
     rows
-}
-
-/// How often each mechanism acted, and the share of each node, for several comparisons. Each row begins with the names
-/// of the comparison's `inputs`, of which `header` has the kinds.
-pub(crate) fn of_several(
-    comparisons: &[Comparison],
-    (header, inputs): (&[&str], &[Vec<&str>]),
-    width: Option<u16>,
-) -> String {
-    let mut mechanisms: Vec<&str> = Vec::new();
-    for name in comparisons.iter().flat_map(Comparison::mechanisms) {
-        if !mechanisms.contains(&name) {
-            mechanisms.push(name);
-        }
-    }
-    let table = |name: &str, columns: &[&str], rows: &dyn Fn(&Comparison) -> Vec<Vec<String>>| {
-        let corner = corner(name, &comparisons[0]);
-        let header = [header, &[corner.as_str()], columns].concat();
-        let rows = comparisons.iter().zip(inputs).flat_map(|(c, own)| below(own, rows(c)));
-        format!("\n{}", fitting_table(&header, rows.collect(), inputs[0].len() + 1, width))
-    };
-    let mut out = String::new();
-    if !mechanisms.is_empty() {
-        out += &table("acted", &mechanisms, &|comparison| acted_rows(comparison, &mechanisms));
-        out += &wrapped(ACTED_LEGEND, width);
-    }
-    let percent = |comparison: &Comparison| shares(comparison, |run_time| &run_time.node_ns);
-    let nodes = comparisons.iter().map(|comparison| places(&percent(comparison))).max();
-    let nodes: Vec<String> = (0..nodes.unwrap_or(0)).map(|node| node.to_string()).collect();
-    if !nodes.is_empty() {
-        let columns: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        out += &table("node%", &columns, &|comparison| {
-            share_rows(comparison, &percent(comparison), columns.len(), 1)
-        });
-        out += &wrapped("\nnode%: share of the tasks' run time on each.\n", width);
-    }
-    out
 }
 
 /// The rows of one comparison, with the names of its inputs before the first.
@@ -87,67 +138,20 @@ pub(crate) fn below(inputs: &[&str], rows: Vec<Vec<String>>) -> impl Iterator<It
     rows.into_iter().enumerate().map(with_names)
 }
 
-/// Where tasks ran: shares of their run time by node and, if there are few enough, by LLC. Empty if that is not known.
-pub(crate) fn run_time(comparison: &Comparison, width: Option<u16>) -> String {
-    let by_node = shares(comparison, |run_time| &run_time.node_ns);
-    let by_llc = shares(comparison, |run_time| &run_time.llc_ns);
-    let [nodes, llcs] = [&by_node, &by_llc].map(|rows| places(rows));
-    if nodes == 0 {
-        return String::new();
-    }
-    let local = local_percent(comparison);
-    let mut out = format!("\n{}", share_table(comparison, "node%", &by_node, 1, local, width));
-    // If every node has one LLC, both tables are the same.
-    if llcs > nodes && llcs <= MOST_LLCS {
-        out += &format!("\n{}", share_table(comparison, "LLC%", &by_llc, 0, None, width));
-    }
-    let legend = "\nnode%, LLC%: share of the tasks' run time on each.\n";
-    out + &wrapped(legend, width)
-}
-
-/// A table of `percent[scheduler][place]` with this many decimals. `local` is a column of its own.
-fn share_table(
-    comparison: &Comparison,
-    name: &str,
-    percent: &[Vec<f64>],
-    decimals: usize,
-    local: Option<Vec<Option<f64>>>,
-    width: Option<u16>,
-) -> String {
-    let places = places(percent);
-    let mut header = vec![corner(name, comparison)];
-    header.extend((0..places).map(|place| place.to_string()));
-    let mut rows = share_rows(comparison, percent, places, decimals);
-    if let Some(local) = local {
-        header.push("memory_local%".to_owned());
-        for (row, local) in rows.iter_mut().zip(local) {
-            row.push(number(local, 1));
-        }
-    }
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    fitting_table(&header, rows, 1, width)
-}
-
-/// For each scheduler its name, and its percentage of each place.
-fn share_rows(
-    comparison: &Comparison,
-    percent: &[Vec<f64>],
-    places: usize,
-    decimals: usize,
-) -> Vec<Vec<String>> {
-    let mut rows = named_rows(comparison);
-    for (row, percent) in rows.iter_mut().zip(percent) {
-        row.extend((0..places).map(|place| number(percent.get(place).copied(), decimals)));
-    }
-    rows
-}
-
-fn named_rows(comparison: &Comparison) -> Vec<Vec<String>> {
-    comparison.names().map(|name| vec![name.to_owned()]).collect()
-}
-
 fn places(percent: &[Vec<f64>]) -> usize {
     percent.iter().map(Vec::len).max().unwrap_or(0)
+}
+
+fn by_node(comparison: &Comparison) -> Vec<Vec<f64>> {
+    shares(comparison, |run_time| &run_time.node_ns)
+}
+
+/// Empty if every node has one LLC, because both tables would be the same, and if there are too many.
+fn by_llc(comparison: &Comparison) -> Vec<Vec<f64>> {
+    let percent = shares(comparison, |run_time| &run_time.llc_ns);
+    let llcs = places(&percent);
+    let is_shown = llcs > places(&by_node(comparison)) && llcs <= MOST_LLCS;
+    if is_shown { percent } else { Vec::new() }
 }
 
 /// Percentages of all repeats' run time by place, one vector per scheduler.
@@ -219,6 +223,10 @@ mod tests {
         Outcome { run_time, ..outcome(Better::Lower, Some(1.0), counters) }
     }
 
+    fn text(comparison: Comparison) -> String {
+        Places { comparisons: &[comparison], inputs: (&[], &[Vec::new()]), width: None }.text()
+    }
+
     #[test]
     fn a_mechanism_acted_as_often_as_its_counters_say() {
         let mut experiment = experiment("w", &["a", "b"]);
@@ -231,7 +239,7 @@ mod tests {
         let of =
             |ended, held| run(&[("ended", ended), ("not_begun", 2.0), ("held", held)], &[], &[]);
         let runs = vec![vec![of(1.0, 9.0), of(5.0, 9.0)], vec![of(9.0, 0.0), of(9.0, 0.0)]];
-        let text = acted(&Comparison::new(experiment, runs), None);
+        let text = text(Comparison::new(experiment, runs));
         // Means of 1 + 2 and 5 + 2, and of 0.
         let table = "\nacted (simulated)  sis-util  cling\n\
                      a                         5      -\n\
@@ -246,7 +254,7 @@ mod tests {
             vec![run(&memory, &[3, 1], &[1, 2, 1, 0]), run(&memory, &[0, 4], &[0, 0, 0, 4])],
             vec![run(&[], &[1, 0], &[1, 0, 0, 0])],
         ];
-        let text = run_time(&Comparison::new(experiment("w", &["a", "b"]), runs), None);
+        let text = text(Comparison::new(experiment("w", &["a", "b"]), runs));
         let tables = "\nnode% (simulated)      0     1  memory_local%\n\
                       a                   37.5  62.5           75.0\n\
                       b                  100.0   0.0              -\n\
@@ -261,11 +269,11 @@ mod tests {
     fn llcs_that_are_the_nodes_or_too_many_are_left_out() {
         let of = |llcs: usize| {
             let runs = vec![vec![run(&[], &[1, 1], &vec![1; llcs])]];
-            run_time(&Comparison::new(experiment("w", &["a"]), runs), None)
+            text(Comparison::new(experiment("w", &["a"]), runs))
         };
         assert!(!of(2).contains("LLC% (") && !of(17).contains("LLC% ("));
         assert!(of(16).contains("LLC% (") && !of(16).contains("memory_local"));
         let unknown = Comparison::new(experiment("w", &["a"]), vec![vec![run(&[], &[], &[])]]);
-        assert_eq!(run_time(&unknown, None), "");
+        assert_eq!(text(unknown), "");
     }
 }

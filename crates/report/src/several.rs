@@ -2,13 +2,13 @@
 
 use crate::comparison::Comparison;
 use crate::experiment;
+use crate::places::{Places, below};
+use crate::series;
 use crate::table::{METRIC_COLUMNS, TEXT_COLUMNS, fitting_table, legend, metric_rows, wrapped};
-use crate::{places, series};
 
 /// One table for several comparisons with the same schedulers. Each metric of each machine and workload has a row per
-/// scheduler. How often mechanisms acted and the share of each node follow. Shares of LLCs, other counters and
-/// histograms are left out; tables of single comparisons have them. The table is at most `width` columns wide, unless a
-/// single number is wider.
+/// scheduler. How often mechanisms acted and where tasks ran follow. Other counters and histograms are left out; tables
+/// of single comparisons have them. The table is at most `width` columns wide, unless a single number is wider.
 pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> String {
     let Some(first) = comparisons.first() else { return String::new() };
     let inputs = [
@@ -24,11 +24,11 @@ pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> Strin
     let own = |index: usize| inputs.iter().map(|(_, names)| names[index]).collect();
     let own: Vec<Vec<&str>> = (0..comparisons.len()).map(own).collect();
     let header = [&kinds[..], &METRIC_COLUMNS].concat();
-    let rows = comparisons.iter().zip(&own).flat_map(|(c, own)| places::below(own, rows(c)));
+    let rows = comparisons.iter().zip(&own).flat_map(|(c, own)| below(own, rows(c)));
     let mut out = wrapped(&experiment::heading_of_several(comparisons), width);
     out += &fitting_table(&header, rows.collect(), inputs.len() + TEXT_COLUMNS, width);
     out += &wrapped(&legend(first), width);
-    out += &places::of_several(comparisons, (&kinds, &own), width);
+    out += &Places { comparisons, inputs: (&kinds, &own), width }.text();
     out + &wrapped(&notes(comparisons), width)
 }
 
@@ -99,34 +99,49 @@ mod tests {
 
     #[test]
     fn each_machine_and_workload_says_how_often_mechanisms_acted_and_where_tasks_were() {
-        let run = |ended, node_ns: &[u64]| {
-            let run_time = RunTime { node_ns: node_ns.to_vec(), llc_ns: Vec::new() };
-            Outcome { run_time, ..outcome(Better::Lower, Some(1.0), &[("ended", ended)]) }
+        let run = |(node_ns, llc_ns): (&[u64], &[u64]), counters: &[(&str, f64)]| {
+            let run_time = RunTime { node_ns: node_ns.to_vec(), llc_ns: llc_ns.to_vec() };
+            Outcome { run_time, ..outcome(Better::Lower, Some(1.0), counters) }
         };
-        let of = |machine: &str, ended, node_ns: &[u64]| {
+        let of = |machine: &str, places, counters: &[(&str, f64)]| {
             let mut experiment = experiment("pipe", &["base", "mine"]);
             machine.clone_into(&mut experiment.machine.name);
             let acted = vec!["ended".to_owned()];
             experiment.schedulers[1].mechanisms =
                 vec![Mechanism { name: "sis-util".to_owned(), acted }];
-            let runs = vec![vec![run(ended, node_ns)], vec![run(ended, node_ns)]];
+            let runs = vec![vec![run(places, counters)], vec![run(places, counters)]];
             Comparison::new(experiment, runs)
         };
-        let two = [of("zen3", 3.0, &[1, 3]), of("uma", 5.0, &[4])];
-        let text = table_of_several(&two, None);
+        let memory = [("ended", 3.0), ("memory_local_bytes", 3.0), ("memory_remote_bytes", 1.0)];
+        let all = [
+            of("zen3", (&[1, 3], &[1, 0, 1, 2]), &memory),
+            of("uma", (&[4], &[4]), &[("ended", 5.0)]),
+            of("small", (&[4], &[1, 3]), &[("ended", 5.0)]),
+        ];
+        let text = table_of_several(&all, None);
         let tables = "\nmachine  acted (simulated)  sis-util\n\
                       zen3     base                      -\n\
                       \x20        mine                      3\n\
                       uma      base                      -\n\
                       \x20        mine                      5\n\
+                      small    base                      -\n\
+                      \x20        mine                      5\n\
                       \n\
-                      acted: how often the mechanism decided something; -: it is off.\n\
+                      acted: how often the mechanism decided something; -: it is off or missing.\n\
                       \n\
-                      machine  node% (simulated)      0     1\n\
-                      zen3     base                25.0  75.0\n\
-                      \x20        mine                25.0  75.0\n\
-                      uma      base               100.0     -\n\
-                      \x20        mine               100.0     -\n";
+                      machine  node% (simulated)      0     1  memory_local%\n\
+                      zen3     base                25.0  75.0           75.0\n\
+                      \x20        mine                25.0  75.0           75.0\n\
+                      uma      base               100.0     -              -\n\
+                      \x20        mine               100.0     -              -\n\
+                      small    base               100.0     -              -\n\
+                      \x20        mine               100.0     -              -\n\
+                      \n\
+                      machine  LLC% (simulated)   0   1   2   3\n\
+                      zen3     base              25   0  25  50\n\
+                      \x20        mine              25   0  25  50\n\
+                      small    base              25  75   -   -\n\
+                      \x20        mine              25  75   -   -\n";
         assert!(text.contains(tables), "{text}");
     }
 

@@ -8,7 +8,7 @@ use roost_workload::Better;
 use crate::comparison::{Comparison, CounterComparison, MetricComparison};
 use crate::efficiency::SearchCounts;
 use crate::figure::{NOTHING, decimals, mean_decimals, number};
-use crate::places;
+use crate::places::Places;
 use crate::series;
 
 /// The columns of a table of metrics.
@@ -32,8 +32,8 @@ pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     out.push_str(&fitting_table(&METRIC_COLUMNS, rows.collect(), TEXT_COLUMNS, width));
     let members = series.iter().filter_map(|series| series.legend(comparison));
     out.push_str(&wrapped(&(legend(comparison) + &members.collect::<String>()), width));
-    out.push_str(&places::acted(comparison, width));
-    out.push_str(&places::run_time(comparison, width));
+    let comparisons = std::slice::from_ref(comparison);
+    out.push_str(&Places { comparisons, inputs: (&[], &[Vec::new()]), width }.text());
     out.push_str(&placement(comparison, width));
     out
 }

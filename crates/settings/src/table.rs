@@ -36,6 +36,9 @@ pub struct Setting {
     pub meaning: &'static str,
     /// What happens without the mechanism. Empty for numbers.
     pub without: &'static str,
+    /// Counters of a simulated run (`bpf/counters.h`) whose sum says how often the mechanism acted. Empty for numbers,
+    /// and if nothing counts that.
+    pub acted: &'static [&'static str],
 }
 
 impl Setting {
@@ -56,6 +59,7 @@ const MECHANISMS: &[Setting] = &[
         kind: Kind::Switch,
         meaning: "limit the search for an idle CPU by the utilisation of the LLC",
         without: "search the whole LLC for an idle CPU at every wakeup",
+        acted: &["roost_sis_util_bounded"],
     },
     Setting {
         name: "llc-imbalance",
@@ -63,36 +67,42 @@ const MECHANISMS: &[Setting] = &[
         meaning: "tasks that one LLC of a node may have more than another (if no number is given: a quarter of an \
                   LLC's CPUs, but at least 2 tasks, or 1 in LLCs of fewer than 4 CPUs)",
         without: "even out the LLCs of a node, however small the imbalance",
+        acted: &["roost_llc_imbalance_kept"],
     },
     Setting {
         name: "numa-imbalance",
         kind: Kind::Switch,
         meaning: "spread new tasks over LLCs and nodes only once sharing a cache costs performance",
         without: "place new tasks like wakeups, near their parent; keep tasks on their node at wakeup and exec",
+        acted: &["roost_numa_imbalance_local", "roost_numa_imbalance_spread"],
     },
     Setting {
         name: "cling",
         kind: Kind::Switch,
         meaning: "let cgroups settle on a node and stay there",
         without: "let cgroups spread over nodes",
+        acted: &["roost_cling_held", "roost_cling_moves"],
     },
     Setting {
         name: "consolidate",
         kind: Kind::Switch,
         meaning: "gather each process on few nodes",
         without: "let processes spread over nodes",
+        acted: &["roost_consolidate_moves", "roost_consolidate_pulls", "roost_consolidate_first"],
     },
     Setting {
         name: "cgroup-weights",
         kind: Kind::Switch,
         meaning: "share CPU time between cgroups by their weights",
         without: "use each task's own weight, whatever its cgroup",
+        acted: &[],
     },
     Setting {
         name: "cgroup-limits",
         kind: Kind::Switch,
         meaning: "keep cgroups within their limits on CPU time (cpu.max)",
         without: "ignore limits of cgroups on CPU time",
+        acted: &["roost_nr_throttled"],
     },
 ];
 
@@ -105,7 +115,7 @@ const fn number(
     most: u64,
     meaning: &'static str,
 ) -> Setting {
-    Setting { name, kind: Kind::Number { default, least, most }, meaning, without: "" }
+    Setting { name, kind: Kind::Number { default, least, most }, meaning, without: "", acted: &[] }
 }
 
 /// Settings of the daemon. All numbers are assumptions: sampling shall cost little, and moving pages shall use only a
@@ -116,12 +126,14 @@ const DAEMON: &[Setting] = &[
         kind: Kind::Switch,
         meaning: "sample where memory is, and move pages to the node on which their users settled",
         without: "leave pages where they are, and decide by CPU time alone",
+        acted: &[],
     },
     Setting {
         name: "cling-groups",
         kind: Kind::Patterns,
         meaning: "paths of the cgroups that cling: shell patterns, separated by commas (default: all except the root)",
         without: "",
+        acted: &[],
     },
     number(
         "memory-min-mib",

@@ -10,10 +10,20 @@ impl SchedulerSpec {
     /// The mechanisms that are on, by the version or by a switch: name, and the names of the counters whose sum says
     /// how often the mechanism acted.
     pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
-        let Self::Fair { features, .. } = self else { return Vec::new() };
-        let all = roost_fair::mechanisms().iter();
-        let on = all.filter(|mechanism| mechanism.is_on(features));
-        on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
+        match self {
+            Self::Fair { features, .. } => {
+                let all = roost_fair::mechanisms().iter();
+                let on = all.filter(|mechanism| mechanism.is_on(features));
+                on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
+            }
+            Self::Scx(scx) => {
+                let is_on =
+                    |name| scx.roost_settings().is_some_and(|settings| settings.is_on(name));
+                let counting = roost_settings::mechanisms().filter(|known| !known.acted.is_empty());
+                let on = counting.filter(|known| is_on(known.name));
+                on.map(|known| (known.name, known.acted)).collect()
+            }
+        }
     }
 
     /// The file of its own rule, if it is `other` but for that.
@@ -228,5 +238,24 @@ mod tests {
         assert_eq!(on("fair@3.9+llc-imbalance"), [("llc-imbalance", &["llc_imbalance_kept"][..])]);
         let names: Vec<_> = on("fair@7.2").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["numa-imbalance", "sis-util"]);
+    }
+
+    #[test]
+    fn the_counters_of_roosts_mechanisms_are_in_its_runs() {
+        let scheduler = "roost+no-cling";
+        let spec = SchedulerSpec::parse(scheduler).unwrap();
+        let names: Vec<_> = spec.mechanisms().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            ["sis-util", "llc-imbalance", "numa-imbalance", "consolidate", "cgroup-limits"]
+        );
+        let simulation =
+            Simulation::named("2n2l4c", "hackbench:groups=2,loops=20", None, scheduler).unwrap();
+        let outcome = simulation.run(Control::new(1)).unwrap();
+        for mechanism in roost_settings::mechanisms() {
+            for counter in mechanism.acted {
+                assert!(outcome.counters.iter().any(|(name, _)| name == counter), "{counter}");
+            }
+        }
     }
 }
