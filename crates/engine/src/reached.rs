@@ -25,6 +25,8 @@ pub enum Missing {
     /// Tasks worked, but the benchmark had not completed an iteration: no event that its rates
     /// count, and no wakeup of a class whose latency it measures.
     Iteration,
+    /// As [`Missing::Iteration`], for a part of the benchmark that has a rate of its own.
+    Part,
 }
 
 impl fmt::Display for Missing {
@@ -32,6 +34,7 @@ impl fmt::Display for Missing {
         f.write_str(match self {
             Missing::Work => "none of them had got to its work",
             Missing::Iteration => "the benchmark had not come through one iteration",
+            Missing::Part => "a part of the benchmark had not come through one iteration",
         })
     }
 }
@@ -55,13 +58,16 @@ pub(crate) fn missing(
         // These measure the whole run. That the duration cut it is reported elsewhere.
         MetricKind::WallSeconds | MetricKind::SecondsSince { .. } => works,
     };
-    let reached = match kinds().any(|kind| is_rate(&kind)) {
+    let rates: Vec<bool> = kinds().filter(is_rate).map(came_round).collect();
+    let some = rates.contains(&true);
+    let reached = match rates.is_empty() {
+        true => kinds().any(came_round) || works && workload.metrics.is_empty(),
         // Latencies alone are not enough: they may be from tasks that were woken to begin.
-        true => kinds().filter(is_rate).any(came_round),
-        false => kinds().any(came_round) || works && workload.metrics.is_empty(),
+        false => some && (workload.rates_of_tasks || !rates.contains(&false)),
     };
     match (reached, works) {
         (true, _) => None,
+        (false, true) if some => Some(Missing::Part),
         (false, true) => Some(Missing::Iteration),
         (false, false) => Some(Missing::Work),
     }

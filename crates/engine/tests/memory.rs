@@ -174,6 +174,7 @@ impl Sweeps {
             watches: self.watches,
             duration_ns: None,
             measured_from_ns: 0,
+            rates_of_tasks: false,
             metrics: (0..self.watches).map(metric).collect(),
         }
     }

@@ -38,6 +38,24 @@ fn a_rate_is_never_0_because_the_run_was_too_short() {
 #[test]
 fn the_proposed_duration_does_for_all_rates() {
     assert_eq!(unreached("sysbench-oltp:instances=4,threads=8", MS).1, Missing::Work);
+    // Some instances have finished transactions by then, others have not.
+    assert_eq!(unreached("sysbench-oltp:instances=4,threads=8", 40 * MS).1, Missing::Part);
+}
+
+/// The file says that one of its tasks begins only after the run.
+#[test]
+fn a_task_of_a_file_may_have_done_nothing_beside_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("late.json");
+    let text = r#"{ "tasks": { "a": { "run": 1000 }, "late": { "delay": 60000, "run": 1000 } } }"#;
+    std::fs::write(&file, text).unwrap();
+    let outcome = run(file.to_str().unwrap(), 50 * MS).unwrap();
+    let rate = |task: &str| {
+        let name = format!("{task} loops/s");
+        outcome.metrics.iter().find(|metric| metric.name == name).unwrap().value.unwrap()
+    };
+    assert!(rate("a") > 0.0);
+    assert_eq!(rate("late"), 0.0);
 }
 
 /// This would run for longer than anybody waits for an answer.

@@ -24,6 +24,7 @@ pub(crate) fn empty(name: &str) -> Workload {
         watches: 0,
         duration_ns: None,
         measured_from_ns: 0,
+        rates_of_tasks: false,
         metrics: Vec::new(),
     }
 }

@@ -59,6 +59,10 @@ pub struct Workload {
     /// ends earlier is measured as a whole.
     #[serde(skip)]
     pub measured_from_ns: u64,
+    /// Whether each rate is that of one kind of tasks, as in rt-app's files. Such a rate may be 0, because the file may
+    /// let tasks wait for long. A benchmark has measured something once none of its rates is 0.
+    #[serde(skip)]
+    pub rates_of_tasks: bool,
     /// The metrics to report.
     pub metrics: Vec<Metric>,
 }

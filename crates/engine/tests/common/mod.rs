@@ -175,6 +175,7 @@ pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
         counters: 1,
         duration_ns: None,
         measured_from_ns: 0,
+        rates_of_tasks: false,
         metrics: vec![Metric {
             name: "time".into(),
             unit: "s",

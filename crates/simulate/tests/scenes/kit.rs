@@ -570,6 +570,7 @@ fn empty() -> Workload {
         watches: 0,
         duration_ns: None,
         measured_from_ns: 0,
+        rates_of_tasks: false,
         metrics: Vec::new(),
     }
 }

@@ -25,7 +25,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Creates the workload of a file.
 pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
     let mut compiler = Compiler {
-        workload: graph::empty(&file.place.file),
+        workload: Workload { rates_of_tasks: true, ..graph::empty(&file.place.file) },
         memory_buffer_bytes: file.global.memory_buffer_bytes,
         names: Names::default(),
         absolute_timers: BTreeSet::new(),
