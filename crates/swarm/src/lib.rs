@@ -14,6 +14,7 @@ mod queues;
 mod random;
 mod shape;
 mod shrink;
+mod spread;
 pub mod watch;
 
 pub use beside::Beside;

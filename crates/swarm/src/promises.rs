@@ -29,7 +29,9 @@
 //! - tasks in groups, because their weight follows the load
 //! - with EEVDF before 6.18, tasks that yield, because each yield postpones their deadline by a request
 //!
-//! **A CPU.** See [`Promises::longest_idle_ns`].
+//! **A CPU.** See [`longest_idle_ns`]: within an LLC.
+//!
+//! **An LLC or a node.** See [`longest_spare_ns`]: beside another one.
 
 use std::collections::BTreeMap;
 
@@ -77,6 +79,9 @@ pub struct Promises {
     longest_slice_ns: u64,
     /// For each LLC, how long a CPU may be idle while a task that it may run waits. `None`: no limit.
     longest_idle_ns: Vec<Option<u64>>,
+    /// How long CPUs of an LLC may be idle while another LLC of this node is full. `None` as a node: how long CPUs of
+    /// a node may be idle while another node is full. Without limit if missing.
+    longest_spare_ns: BTreeMap<Option<usize>, u64>,
 }
 
 /// A task's weights, and whether its waits are bounded.
@@ -123,6 +128,8 @@ impl Promises {
             begin_where_parents_are(workload, &mut claims);
         }
         let names = workload.templates.iter().map(|template| template.name.clone());
+        let stay = workload.templates.iter().any(is_pinned)
+            || switches.iter().any(|switch| keeps_tasks(switch) || sets_balancing(switch));
         Some(Self {
             class,
             default_slices,
@@ -135,12 +142,13 @@ impl Promises {
                 .map(|group| u64::from(group.weight) * NICE_0 / 100)
                 .sum(),
             longest_slice_ns: longest_slice_ns(workload),
-            longest_idle_ns: match switches
-                .iter()
-                .any(|switch| keeps_tasks(switch) || sets_balancing(switch))
-            {
+            longest_idle_ns: match stay {
                 true => vec![None; machine.llcs.len()],
-                false => longest_idle_ns(version, tick_ns, machine, workload),
+                false => longest_idle_ns(version, tick_ns, machine),
+            },
+            longest_spare_ns: match stay || gathers(version, switches) {
+                true => BTreeMap::new(),
+                false => longest_spare_ns(version, tick_ns, machine, workload),
             },
         })
     }
@@ -149,6 +157,7 @@ impl Promises {
     #[must_use]
     pub fn beside_kernel_threads(mut self) -> Self {
         self.longest_idle_ns.fill(None);
+        self.longest_spare_ns.clear();
         self
     }
 
@@ -196,6 +205,12 @@ impl Promises {
     pub(crate) fn longest_idle_ns(&self, llc: usize) -> Option<u64> {
         self.longest_idle_ns[llc]
     }
+
+    /// How long CPUs of an LLC of this node may be idle while another LLC of the node is full. `None` as a node: how
+    /// long CPUs of a node may be idle while another node is full.
+    pub(crate) fn longest_spare_ns(&self, node: Option<usize>) -> Option<u64> {
+        self.longest_spare_ns.get(&node).copied()
+    }
 }
 
 /// Whether a switch sets a number that the bounds on waits assume to have its default.
@@ -233,6 +248,19 @@ fn longest_slice_ns(workload: &Workload) -> u64 {
         _ => None,
     });
     asked.max().unwrap_or(0).min(100 * NS_PER_MS)
+}
+
+/// Whether some tasks may not use all CPUs, or change what others may use. A pass may stop at tasks that cannot move.
+fn is_pinned(template: &Template) -> bool {
+    let moves = |op: &Op| matches!(op, Op::SetAffinity(_) | Op::SetAffinityOf { .. });
+    template.affinity.is_some() || template.program.ops.iter().any(moves)
+}
+
+/// Whether cache-aware scheduling is on. It may leave the threads of a process where their process is, although other
+/// LLCs have idle CPUs (kernel model, section 13, "forbid").
+fn gathers(version: (u32, u32), switches: &[String]) -> bool {
+    let is = |name: &str| switches.iter().any(|switch| switch == name);
+    is("sched-cache") || version >= (7, 2) && !is("no-sched-cache")
 }
 
 fn claim(template: &Template, bounded: bool) -> Claim {
@@ -279,22 +307,10 @@ fn begin_where_parents_are(workload: &Workload, claims: &mut [Claim]) {
 /// ([`TWO_OVERLOAD_AFTER_NS`]). A core with several CPUs and one task more than these counts as overloaded no later
 /// than its utilisation makes it so.
 ///
-/// Nothing is promised if some tasks may not use all CPUs, because a pass may stop at tasks that cannot move. From 6.5
-/// on, nothing is promised if cores have several CPUs: among cores with two or more tasks (`group_smt_balance`), a pass
-/// takes the first core, not the one with most tasks, until utilisation makes one of them overloaded.
-fn longest_idle_ns(
-    version: (u32, u32),
-    tick_ns: u64,
-    machine: &Machine,
-    workload: &Workload,
-) -> Vec<Option<u64>> {
-    let pinned = |template: &Template| {
-        let moves = |op: &Op| matches!(op, Op::SetAffinity(_) | Op::SetAffinityOf { .. });
-        template.affinity.is_some() || template.program.ops.iter().any(moves)
-    };
-    if workload.templates.iter().any(pinned) {
-        return vec![None; machine.llcs.len()];
-    }
+/// Nothing is promised if some tasks may not use all CPUs ([`is_pinned`]). From 6.5 on, nothing is promised if cores
+/// have several CPUs: among cores with two or more tasks (`group_smt_balance`), a pass takes the first core, not the
+/// one with most tasks, until utilisation makes one of them overloaded.
+fn longest_idle_ns(version: (u32, u32), tick_ns: u64, machine: &Machine) -> Vec<Option<u64>> {
     let of_llc = |llc: &Llc| {
         let cores_count = !((4, 0)..(6, 5)).contains(&version);
         let smt = llc.cpus.iter().any(|cpu| machine.siblings(cpu).len() > 1);
@@ -311,4 +327,66 @@ fn longest_idle_ns(
         Some(overloaded_after_ns + (may_fail + 1) * interval_ns + 2 * tick_ns)
     };
     machine.llcs.iter().map(of_llc).collect()
+}
+
+/// How long it takes until the utilisation that a CPU keeps from when it was busy is less than 1 of 1024. With a
+/// half-life of 32 ms this is 32 log2(1024) = 320 ms.
+const FADED_AFTER_NS: u64 = 320 * NS_PER_MS;
+
+/// Number of passes over a domain that may fail before cache-hot tasks move (kernel model, section 2): between LLCs of
+/// a node, and between nodes.
+const NICE_TRIES_OF_LLCS: u64 = 1;
+const NICE_TRIES_OF_NODES: u64 = 2;
+
+/// Two groups of a domain: in one, the same CPUs idle, no task waits, and no task comes. In the other one no CPU idles,
+/// a task waits, and no task leaves. This cannot last:
+///
+/// - The full group has more tasks than CPUs. It counts as overloaded no later than when all its CPUs have been busy
+///   for [`OVERLOADED_AFTER_NS`] (10.2). An overloaded group is the busiest one, and a group with idle CPUs pulls from
+///   it, whatever else it tolerates (10.3, 10.4, 10.5 2a). If another group is overloaded too and is preferred, a task
+///   comes from there.
+/// - The same idle CPU balances in each pass, because the same CPUs idle (`should_we_balance`, 9.1). It has its turn
+///   when a busy CPU of the full group has a tick (9.3) after the domain is due: at most twice as many ms as the domain
+///   has CPUs after the previous pass (2).
+/// - A pass moves utilisation: what the idle group has left. At least one CPU idles, so after [`OVERLOADED_AFTER_NS`]
+///   that is more than half of a CPU, or a whole task once a pass has failed (10.8: the task counts half then). Before
+///   6.0 it does not count half, so what the idle CPU was used for has to fade ([`FADED_AFTER_NS`]).
+/// - Passes that find only cache-hot tasks fail. After more than `cache_nice_tries` of them these move too (10.9).
+///
+/// Nothing is promised
+///
+/// - before 5.5, where groups are compared by averages of load, within `imbalance_pct` (11)
+/// - with cache-aware scheduling ([`gathers`]), and if some tasks may not use all CPUs ([`is_pinned`])
+/// - between nodes, if tasks use memory: CPUs with tasks on their preferred nodes are passed over (10.7); and if nodes
+///   are at several distances, because then groups of nodes overlap (2)
+fn longest_spare_ns(
+    version: (u32, u32),
+    tick_ns: u64,
+    machine: &Machine,
+    workload: &Workload,
+) -> BTreeMap<Option<usize>, u64> {
+    let mut longest = BTreeMap::new();
+    if version < (5, 5) {
+        return longest;
+    }
+    let bound = |cpus: usize, nice_tries: u64| {
+        let interval_ns = (2 * cpus as u64 * NS_PER_MS).next_multiple_of(tick_ns) + tick_ns;
+        let faded_after_ns = if version < (6, 0) { FADED_AFTER_NS } else { 0 };
+        // One more may fail because the task is too large, and the one after all these moves a task.
+        OVERLOADED_AFTER_NS + faded_after_ns + (nice_tries + 1 + 2) * interval_ns + 2 * tick_ns
+    };
+    for (number, node) in machine.nodes.iter().enumerate() {
+        longest.insert(Some(number), bound(node.cpus.len(), NICE_TRIES_OF_LLCS));
+    }
+    let rows = machine.distances.iter().enumerate();
+    let others = rows.flat_map(|(own, row)| {
+        row.iter().enumerate().filter(move |(other, _)| *other != own).map(|(_, far)| *far)
+    });
+    let mut others: Vec<u32> = others.collect();
+    others.sort_unstable();
+    others.dedup();
+    if others.len() == 1 && workload.regions.is_empty() {
+        longest.insert(None, bound(machine.nr_cpus(), NICE_TRIES_OF_NODES));
+    }
+    longest
 }

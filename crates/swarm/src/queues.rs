@@ -6,6 +6,7 @@ use roost_engine::{CpuId, Time};
 use roost_machine::Machine;
 
 use crate::promises::{Claim, Crowd, Promises};
+use crate::spread::{Spread, State};
 
 /// A task on a CPU.
 struct Queued {
@@ -33,6 +34,9 @@ pub(crate) struct Queues {
     cpus: Vec<Cpu>,
     /// The CPU of each runnable task.
     places: BTreeMap<u32, CpuId>,
+    /// The last CPU of each task that has not exited.
+    last: BTreeMap<u32, CpuId>,
+    spread: Spread,
 }
 
 impl Queues {
@@ -43,7 +47,8 @@ impl Queues {
             ..Cpu::default()
         };
         let cpus = machine.cpus.iter().map(cpu).collect();
-        Self { promises, cpus, places: BTreeMap::new() }
+        let spread = Spread::new(machine, &promises);
+        Self { promises, cpus, places: BTreeMap::new(), last: BTreeMap::new(), spread }
     }
 
     /// A task waits on `cpu` from now on.
@@ -56,6 +61,8 @@ impl Queues {
     ) -> Result<(), String> {
         let wrong = self.leaves(now, pid);
         let wrong = wrong.and(self.changes(now, cpu));
+        let from = self.last.insert(pid, cpu);
+        let wrong = wrong.and(from.map_or(Ok(()), |from| self.spread.moves(now, from, Some(cpu))));
         let claim = self.promises.claim(name);
         let task = Queued { name: name.to_owned(), claim, waits_since: Some(now) };
         self.cpus[cpu].tasks.insert(pid, task);
@@ -100,7 +107,14 @@ impl Queues {
         wrong.and(self.crowds(now, cpu)).and(self.busy(now, cpu))
     }
 
-    /// A task sleeps, exits or moves away.
+    /// A task exits.
+    pub(crate) fn exits(&mut self, now: Time, pid: u32) -> Result<(), String> {
+        let from = self.last.remove(&pid);
+        let wrong = from.map_or(Ok(()), |from| self.spread.moves(now, from, None));
+        wrong.and(self.leaves(now, pid))
+    }
+
+    /// A task sleeps or moves away.
     pub(crate) fn leaves(&mut self, now: Time, pid: u32) -> Result<(), String> {
         let Some(cpu) = self.places.remove(&pid) else { return Ok(()) };
         let wrong = self.changes(now, cpu);
@@ -109,12 +123,21 @@ impl Queues {
     }
 
     /// `cpu` has become idle.
-    pub(crate) fn idles(&mut self, now: Time, cpu: CpuId) {
+    pub(crate) fn idles(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
         self.cpus[cpu].idle_since = Some(now);
+        self.spreads(now, cpu)
+    }
+
+    /// Records what `cpu` does now.
+    fn spreads(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
+        let Cpu { idle_since, crowded_since, .. } = self.cpus[cpu];
+        let state = State { idle: idle_since.is_some(), waiting: crowded_since.is_some() };
+        self.spread.is(now, cpu, state)
     }
 
     /// The run has ended.
     pub(crate) fn ends(&mut self, now: Time) -> Result<(), String> {
+        self.spread.ends(now)?;
         (0..self.cpus.len()).try_for_each(|cpu| self.changes(now, cpu).and(self.busy(now, cpu)))
     }
 
@@ -156,14 +179,14 @@ impl Queues {
         let wrong = if waits { Ok(()) } else { self.all_beside(now, cpu) };
         let crowded_since = &mut self.cpus[cpu].crowded_since;
         *crowded_since = crowded_since.or(Some(now)).filter(|_| waits);
-        wrong
+        wrong.and(self.spreads(now, cpu))
     }
 
     /// `cpu` is busy from now on.
     fn busy(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
         let wrong = self.all_beside(now, cpu);
         self.cpus[cpu].idle_since = None;
-        wrong
+        wrong.and(self.spreads(now, cpu))
     }
 
     /// Checks that `cpu` was not idle for too long while tasks waited in its LLC, and that no other CPU of the LLC was

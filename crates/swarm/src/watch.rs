@@ -173,6 +173,7 @@ impl Watch {
         let now = self.now;
         self.queues(|queues| match at {
             Where::Waiting { .. } => queues.preempted(now, cpu, task.pid),
+            Where::Exited => queues.exits(now, task.pid),
             _ => queues.leaves(now, task.pid),
         });
         if was != Some(Where::Running(cpu)) && was != Some(Where::Moving(cpu)) {
@@ -282,10 +283,7 @@ impl Tracer for Watching {
             watch.got(cpu, task);
         } else {
             watch.idle_since[cpu] = now;
-            watch.queues(|queues| {
-                queues.idles(now, cpu);
-                Ok(())
-            });
+            watch.queues(|queues| queues.idles(now, cpu));
         }
         watch.current[cpu] = next.map(|task| task.pid);
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use roost_engine::{Control, CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
+use roost_fair::{Fair, Features};
 use roost_machine::Machine;
 use roost_scx::Scx;
 use roost_simulate::SchedulerSpec;
@@ -197,6 +198,33 @@ fn waits_without_end_are_found() {
     assert!(starved.contains("hog has waited"), "{starved}");
     let idle = found_with(HOGS, Fault::LeavesCpusIdle).unwrap_err();
     assert!(idle.contains("has idled"), "{idle}");
+}
+
+/// Five hogs may use two CPUs only. The fair class keeps them there, but the promises are those for hogs that may use
+/// any CPU.
+#[test]
+fn tasks_that_do_not_spread_are_found() {
+    let hogs = |cpus: &str| {
+        let text =
+            format!(r#"{{"tasks": {{"hog": {{"instance": 5, {cpus} "loop": -1, "run": 5000}}}}}}"#);
+        let workload = rtapp::parse(&text, "planted").unwrap();
+        Workload { duration_ns: Some(400_000_000), ..workload }
+    };
+    let found = |machine: &str, cpus: &str| {
+        let machine = Arc::new(roost_machine::resolve(machine).unwrap());
+        let fair = || Fair::new(&machine, Features::parse("fair@6.15").unwrap());
+        let promises = Promises::of("6.15", &[], fair().tick_ns(), &machine, &hogs(""));
+        let expected = Expected { promises, ..Expected::default() };
+        let patience = Patience { events: EVENTS, hook: Duration::from_secs(60), stuck: &|| () };
+        observe(&machine, &hogs(cpus), Control::new(1), fair, expected, patience).map(|_| ())
+    };
+    for (machine, spare) in
+        [("node:1 l3:2 core:2 pu:1", "LLC 1"), ("node:2 l3:1 core:2 pu:1", "node 1")]
+    {
+        let error = found(machine, r#""cpus": [0, 1],"#).unwrap_err();
+        assert!(error.contains(&format!("{spare} has had idle CPUs for ")), "{error}");
+        assert_eq!(found(machine, ""), Ok(()));
+    }
 }
 
 /// Six hogs on four CPUs: two of them never run, or each waits for two ticks.
