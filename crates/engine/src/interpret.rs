@@ -429,7 +429,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let now = self.world.now();
         let Some(memory) = &mut self.world.memory else { return Step::Done };
         let left = memory.begin(cpu, process, id, access);
-        let until = memory.until(now, process, id, left);
+        let until = memory.until(now, process, id, left, &mut self.world.rng);
         self.busy(id, Activity::Sweep { rate: 0, left, until })
     }
 

@@ -109,6 +109,12 @@ pub(crate) fn outcome(
         MetricKind::BestRate { watch, amount } => shared.watches[*watch as usize]
             .shortest
             .map(|shortest_ns| amount / (shortest_ns.max(1) as f64 / 1e9)),
+        MetricKind::Rate { counter, since: Some(barrier), scale } => {
+            shared.barriers[*barrier as usize].opened.map(|opened| {
+                let seconds = end.since(opened) as f64 / 1e9;
+                measured.counts[*counter as usize] as f64 * scale / seconds.max(1e-9)
+            })
+        }
         counted => measured.value(counted),
     };
     let drift = |metric: &Metric| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{Op, Workload};
+use roost_workload::{Cpus, Op, Workload};
 
 use crate::background;
 use crate::cpu::refill_ns;
@@ -963,7 +963,7 @@ fn memory(machine: &Arc<Machine>, workload: &Workload) -> Result<Option<Memory>,
 /// Translates the operating system's CPU numbers of every template.
 fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affinities>, RunError> {
     let nr_cpus = machine.nr_cpus();
-    let resolve = |task: &str, cpus: &Option<Vec<u32>>| {
+    let resolve = |task: &str, cpus: Option<&[u32]>| {
         let Some(list) = cpus else { return Ok(CpuSet::full(nr_cpus)) };
         let wanted = (0..nr_cpus).filter(|&cpu| list.contains(&machine.cpus[cpu].os_index));
         let set = CpuSet::from_cpus(nr_cpus, wanted);
@@ -971,20 +971,28 @@ fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affi
             return Err(RunError::NoSuchCpu {
                 workload: workload.name.clone(),
                 task: task.to_owned(),
-                cpus: list.clone(),
+                cpus: list.to_vec(),
                 machine: machine.name.clone(),
             });
         }
         Ok(set)
     };
+    let resolve_later = |task: &str, cpus: &Option<Cpus>| match cpus {
+        None => Ok(CpuSet::full(nr_cpus)),
+        Some(Cpus::List(list)) => resolve(task, Some(list)),
+        Some(Cpus::NodeOf(cpu)) => {
+            let first = resolve(task, Some(&[*cpu]))?.first().unwrap_or(0);
+            Ok(machine.nodes[machine.cpus[first].node as usize].cpus.clone())
+        }
+    };
     workload
         .templates
         .iter()
         .map(|template| {
-            let first = resolve(&template.name, &template.affinity)?;
+            let first = resolve(&template.name, template.affinity.as_deref())?;
             let later = template.program.affinities.iter();
             let later =
-                later.map(|cpus| resolve(&template.name, cpus)).collect::<Result<_, _>>()?;
+                later.map(|cpus| resolve_later(&template.name, cpus)).collect::<Result<_, _>>()?;
             Ok(Affinities { first, later })
         })
         .collect()

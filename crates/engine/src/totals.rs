@@ -88,7 +88,7 @@ impl Totals {
     /// The value of a metric of `kind`, if it follows from counts and latencies alone.
     pub(crate) fn value(&self, kind: &MetricKind) -> Option<f64> {
         match kind {
-            MetricKind::Rate { counter, scale } => {
+            MetricKind::Rate { counter, scale, .. } => {
                 Some(self.counts[*counter as usize] as f64 * scale / self.seconds().max(1e-9))
             }
             MetricKind::WakeupLatencyUs { class, percentile_milli } => {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use common::{counter, template, workload};
 use proptest::prelude::*;
 use roost_engine::*;
-use roost_workload::{Group, Op, Program, Template, Workload};
+use roost_workload::{Cpus, Group, Op, Program, Template, Workload};
 
 const MS: u64 = 1_000_000;
 
@@ -98,7 +98,7 @@ fn changer(after_ns: u64) -> (Template, u32) {
     let change = Op::SetAffinityOf { template: 0, set: 0 };
     let (template, count) =
         bound("changer", &[CHANGER], vec![Op::Sleep { ns: after_ns }, change, Op::Run { ns: MS }]);
-    let program = Program { affinities: vec![Some(vec![1])], ..template.program };
+    let program = Program { affinities: vec![Some(Cpus::List(vec![1]))], ..template.program };
     (Template { program, ..template }, count)
 }
 
@@ -232,9 +232,10 @@ fn random_ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// Any CPU, or two of four.
-fn sets() -> Vec<Option<Vec<u32>>> {
-    vec![None, Some(vec![0]), Some(vec![1, 3]), Some(vec![2])]
+/// Any CPU, one of four, two, or those of a node.
+fn sets() -> Vec<Option<Cpus>> {
+    let sets = [Cpus::List(vec![0]), Cpus::List(vec![1, 3]), Cpus::NodeOf(2)];
+    [None].into_iter().chain(sets.map(Some)).collect()
 }
 
 proptest! {

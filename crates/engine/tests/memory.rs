@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
 use roost_workload::{
-    Access, Better, Metric, MetricKind, Op, Pattern, Placement, Policy, Process, Program, Region,
-    Sharing, Slice, Template, Workload,
+    Access, Better, Cpus, Metric, MetricKind, Op, Pattern, Placement, Policy, Process, Program,
+    Region, Sharing, Slice, Template, Workload,
 };
 
 const MIB: u64 = 1 << 20;
@@ -130,7 +130,7 @@ impl Sweeps {
         let mut affinities = Vec::new();
         for op in &mut ops {
             if let Op::SetAffinity(cpu) = op {
-                affinities.push(Some(vec![*cpu]));
+                affinities.push(Some(Cpus::List(vec![*cpu])));
                 *cpu = affinities.len() as u32 - 1;
             }
         }

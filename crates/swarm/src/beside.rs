@@ -3,7 +3,7 @@
 use std::iter;
 
 use roost_workload::{
-    Access, Channel, ChannelKind, Op, Pattern, Placement, Policy, Process, Program, Region,
+    Access, Channel, ChannelKind, Cpus, Op, Pattern, Placement, Policy, Process, Program, Region,
     Sharing, Slice, Template, Workload,
 };
 
@@ -99,7 +99,7 @@ impl Beside {
             instances: random.range(1, 6) as u32,
             region,
             write: random.one_in(2),
-            pattern: *random.choose(&[Pattern::Stream, Pattern::Chase]),
+            pattern: *random.choose(&[Pattern::Stream, Pattern::Chase, Pattern::RandomBlocks]),
             sleep_us: random.range(1, 2_000),
         }
     }
@@ -194,7 +194,8 @@ impl Beside {
                 let change = |set| [sleep, Op::SetAffinityOf { template, set }];
                 let ops = (0..sets.len() as u32).flat_map(change).collect();
                 let binder = add(workload, "binder", 1, ops, times);
-                binder.program.affinities.clone_from(sets);
+                binder.program.affinities =
+                    sets.iter().map(|set| set.clone().map(Cpus::List)).collect();
             }
             Self::Regroup { template, groups, sleep_us } => {
                 let template = template % workload.templates.len() as u32;

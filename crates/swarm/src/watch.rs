@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
-use roost_workload::{Op, Workload};
+use roost_workload::{Cpus, Op, Workload};
 
 use crate::disturber::{CAME_BACK, LEAVING_NS};
 use crate::promises::Promises;
@@ -345,7 +345,7 @@ fn set_by_others(workload: &Workload) -> impl Iterator<Item = (u32, Option<&Vec<
     programs.flat_map(|program| {
         program.ops.iter().filter_map(|op| match op {
             Op::SetAffinityOf { template, set } => {
-                Some((*template, program.affinities[*set as usize].as_ref()))
+                Some((*template, program.affinities[*set as usize].as_ref().and_then(Cpus::list)))
             }
             _ => None,
         })
@@ -368,7 +368,9 @@ fn allowed(
         let program = &template.program;
         let first = program.ops.iter().find(|op| matches!(op, Op::SetAffinity(_) | Op::Run { .. }));
         let later = program.ops.iter().filter_map(|op| match op {
-            Op::SetAffinity(number) => Some(program.affinities[*number as usize].as_ref()),
+            Op::SetAffinity(number) => {
+                Some(program.affinities[*number as usize].as_ref().and_then(Cpus::list))
+            }
             _ => None,
         });
         let by_others = set_by_others(workload).filter(|(of, _)| *of == number);

@@ -47,7 +47,7 @@ pub(crate) fn template(class: &str, footprint_bytes: u64, program: Program) -> T
 
 /// A throughput: an event counter divided by time. More is better.
 pub(crate) fn rate(name: &str, unit: &'static str, counter: u32, scale: f64) -> Metric {
-    let kind = MetricKind::Rate { counter, scale };
+    let kind = MetricKind::Rate { counter, since: None, scale };
     Metric { name: name.to_string(), unit, better: Better::Higher, kind }
 }
 

@@ -182,7 +182,8 @@ pub enum Placement {
     Preferred(u32),
 }
 
-/// One sweep of a task over memory. Every byte of its slices is accessed once, and all slices advance at the same pace.
+/// One sweep of a task over memory. Every byte of its slices is accessed once, and all slices advance at the same pace
+/// (except for [`Pattern::RandomBlocks`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
     /// The memory that is swept; at least one region.
@@ -220,6 +221,9 @@ pub enum Pattern {
     Stream,
     /// Each load needs the result of the one before (a linked list). Latency is the limit.
     Chase,
+    /// Blocks of 8 KiB at random places, each as in [`Pattern::Stream`], until as many bytes have been accessed as the
+    /// slices have. So some bytes are accessed several times, and others not at all.
+    RandomBlocks,
 }
 
 /// A flat program. Execution starts at 0 and the task exits after the last operation.
@@ -231,10 +235,30 @@ pub struct Program {
     pub loop_depth: u8,
     /// Number of timers that only this task uses.
     pub own_timers: u32,
-    /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] and [`Op::SetAffinityOf`] name.
-    pub affinities: Vec<Option<Vec<u32>>>,
+    /// What [`Op::SetAffinity`] and [`Op::SetAffinityOf`] name; `None`: all CPUs.
+    pub affinities: Vec<Option<Cpus>>,
     /// Sweeps over memory that [`Op::Access`] names.
     pub accesses: Vec<Access>,
+}
+
+/// CPUs for [`Program::affinities`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Cpus {
+    /// These CPUs, with the operating system's numbers.
+    List(Vec<u32>),
+    /// All CPUs of the node of this CPU.
+    NodeOf(u32),
+}
+
+impl Cpus {
+    /// The CPUs, if they are listed.
+    pub fn list(&self) -> Option<&Vec<u32>> {
+        match self {
+            Self::List(list) => Some(list),
+            Self::NodeOf(_) => None,
+        }
+    }
 }
 
 /// One operation of a program.
@@ -464,6 +488,9 @@ pub enum MetricKind {
     Rate {
         /// Counter.
         counter: u32,
+        /// Time counts from the moment when all parties of this barrier had come for the first time. `None`: from the
+        /// start of the measured part. For a run that is measured from its start.
+        since: Option<u32>,
         /// Factor (e.g. 1e-6 for MB).
         scale: f64,
     },

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Access, Channel, ChannelKind, GROUP_WEIGHTS, MetricKind, Op, Placement, Program, Region,
+    Access, Channel, ChannelKind, Cpus, GROUP_WEIGHTS, MetricKind, Op, Placement, Program, Region,
     Sharing, Template, TemplateId, TimerRef, Workload,
 };
 
@@ -258,11 +258,9 @@ impl Workload {
             in_range("group", group, self.groups.len())?;
         }
         nice_in_range(template.nice)?;
-        let affinities = template.program.affinities.iter().chain([&template.affinity]);
-        for cpus in affinities.flatten() {
-            if cpus.is_empty() {
-                return Err(Fault::NoCpu);
-            }
+        let lists = template.program.affinities.iter().flatten().filter_map(Cpus::list);
+        if lists.chain(&template.affinity).any(Vec::is_empty) {
+            return Err(Fault::NoCpu);
         }
         for access in &template.program.accesses {
             self.validate_access(access, template.process)?;

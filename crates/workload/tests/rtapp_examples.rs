@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roost_workload::rtapp::{self, Loaded};
-use roost_workload::{MetricKind, Op, Policy, TimerRef, resolve};
+use roost_workload::{Cpus, MetricKind, Op, Policy, TimerRef, resolve};
 
 /// The first operation of every task without a delay.
 const START: Op = Op::Start { delay_ns: 0 };
@@ -131,7 +131,10 @@ fn example4_suspends_on_the_name_that_the_other_resumes() {
 fn example5_keeps_repeated_events_in_order_and_pins_its_threads() {
     let workload = load("tutorial/example5.json").workload;
     let thread1 = &workload.templates[1];
-    assert_eq!((thread1.nice, &thread1.program.affinities[..]), (-19, &[Some(vec![1])][..]));
+    assert_eq!(
+        (thread1.nice, &thread1.program.affinities[..]),
+        (-19, &[Some(Cpus::List(vec![1]))][..])
+    );
     let runs = thread1.program.ops.iter().filter(|op| matches!(op, Op::Run { .. })).count();
     assert_eq!(runs, 3);
     assert_eq!(thread1.program.ops[..2], [START, Op::SetAffinity(0)]);
@@ -166,7 +169,7 @@ fn example8_moves_from_cpu_0_to_1_to_the_2_of_its_task() {
             _ => None,
         })
         .collect();
-    assert_eq!(sets, [[0], [1], [2]]);
+    assert_eq!(sets, [0, 1, 2].map(|cpu| Cpus::List(vec![cpu])));
 }
 
 #[test]

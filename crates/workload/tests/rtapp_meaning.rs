@@ -1,7 +1,8 @@
 //! The meaning of keys in rt-app files, according to the tutorial and rt-app's source.
 
 use roost_workload::{
-    Group, MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload, rtapp,
+    Cpus, Group, MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload,
+    rtapp,
 };
 
 fn parse(text: &str) -> Workload {
@@ -95,7 +96,7 @@ fn a_task_goes_to_its_cpus_after_the_common_start() {
     let template = &workload.templates[0];
     assert_eq!(
         (&template.affinity, &template.program.affinities[..]),
-        (&None, &[Some(vec![3])][..])
+        (&None, &[Some(Cpus::List(vec![3]))][..])
     );
     assert_eq!(ops(&workload)[..2], [Op::SetAffinity(0), Op::Run { ns: 1_000 }]);
     assert!(ops(&workload).contains(&Op::Loop { depth: 0, times: 5, to: 2 }));
@@ -163,7 +164,7 @@ fn a_phase_without_cpus_returns_to_those_of_the_task() {
         r#"{ "tasks" : { "t" : { "phases" : { "p" : { "cpus" : [ 3, 1, 3 ], "run" : 1 },
                                               "q" : { "run" : 1 } } } } }"#,
     );
-    assert_eq!(workload.templates[0].program.affinities, [Some(vec![1, 3]), None]);
+    assert_eq!(workload.templates[0].program.affinities, [Some(Cpus::List(vec![1, 3])), None]);
     assert_eq!(ops(&workload)[2], Op::SetAffinity(1));
 }
 

@@ -9,7 +9,8 @@
 //! A sweep touches its regions from the first byte to the last, all of them in proportion. So a
 //! group `g` of a region of `b` bytes is reached when the share `g * GROUP_BYTES / b` of the sweep
 //! is done, and the sweep stops there ([`Stop`]). Marks behind its position wait for the next
-//! sweep. A sweep over unmarked memory reads one counter per region.
+//! sweep. A sweep over unmarked memory reads one counter per region. A sweep over blocks at random
+//! places reaches any of the marked pages next, the sooner the more of them there are.
 //!
 //! If memory is mapped in huge pages ([`Scheduler::huge_pages`](crate::Scheduler::huge_pages)), the
 //! groups of a huge page belong together: one page-table entry marks them, and one fault takes all
@@ -34,6 +35,8 @@
 
 use std::ops::Range;
 
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
 use roost_machine::PAGE_BYTES;
 
 use super::pages::{GROUP_PAGES, NOWHERE, Policy};
@@ -48,6 +51,9 @@ const HUGE_GROUPS: usize = ((2 << 20) / GROUP_BYTES) as usize;
 
 /// Bytes of a group of pages.
 const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
+
+/// Bytes of a block of [`Pattern::RandomBlocks`](roost_workload::Pattern::RandomBlocks).
+const RANDOM_BLOCK_BYTES: u64 = 8192;
 
 /// The part of a region, 1 / 64, that has to move before the sweeps over it are priced again.
 const REPRICED_PART: u64 = 64;
@@ -135,6 +141,19 @@ impl Marks {
         self.bits[group / 64] &= !(1 << (group % 64));
     }
 
+    /// The marked group with `number` marked groups before it.
+    fn nth(&self, mut number: usize) -> Option<usize> {
+        for (word, &bits) in self.bits.iter().enumerate() {
+            let count = bits.count_ones() as usize;
+            if number < count {
+                let rest = (0..number).fold(bits, |bits, _| bits & (bits - 1));
+                return Some(word * 64 + rest.trailing_zeros() as usize);
+            }
+            number -= count;
+        }
+        None
+    }
+
     /// The first marked group from `from` on.
     fn next(&self, from: usize) -> Option<usize> {
         let mut word = from / 64;
@@ -201,6 +220,14 @@ pub(super) struct Stop {
     left: u64,
     region: u32,
     group: u32,
+}
+
+/// Turns a random number into one with an exponential distribution of mean 1, in 1024ths. The
+/// logarithm between powers of two is a straight line, whose mean is 3/2 of the base 2.
+fn exponential_1024(random: u64) -> u64 {
+    let zeros = u64::from(random.leading_zeros());
+    let fraction = (random << 1 << zeros.min(62)) >> 54;
+    ((zeros + 1) * 1024 - fraction) * 2 / 3
 }
 
 /// How much of a sweep that transfers `transfer` in total is done when it reaches `group` of a
@@ -282,11 +309,21 @@ impl Memory {
     /// What is left of the sweep of `task`, which now has `left`, when it reaches the next marked
     /// group; 0 if it reaches none.
     #[inline]
-    pub(crate) fn until(&mut self, now: Time, process: u32, task: TaskId, left: u64) -> u64 {
+    pub(crate) fn until(
+        &mut self,
+        now: Time,
+        process: u32,
+        task: TaskId,
+        left: u64,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> u64 {
         if self.marked == 0 {
             return 0;
         }
-        let stop = self.next_stop(now, process, task, left);
+        let stop = match self.tasks[task.index()].sweep.is_random() {
+            true => self.random_stop(process, task, left, random),
+            false => self.next_stop(now, process, task, left),
+        };
         self.tasks[task.index()].stop = stop;
         stop.map_or(0, |stop| stop.left)
     }
@@ -319,6 +356,39 @@ impl Memory {
             Some(Stop { left, region, group: group as u32 })
         };
         sweep.regions().filter_map(stop).max_by_key(|stop| stop.left)
+    }
+
+    /// As [`Memory::next_stop`] for a sweep over blocks at random places. Each block is in a marked
+    /// huge page with the probability that any of them is marked. So the number of blocks until then
+    /// has a geometric distribution, for which an exponential one stands. Of small pages a block
+    /// reaches only a few. A group of them, which faults as a whole, takes as many blocks as fill it.
+    fn random_stop(
+        &self,
+        process: u32,
+        task: TaskId,
+        left: u64,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> Option<Stop> {
+        let sweep = &self.tasks[task.index()].sweep;
+        let region = sweep.regions().find(|&region| self.has_marks(region, process))?;
+        let of = &self.regions[region as usize];
+        let marks = of.marks(process)?;
+        let fill = if self.huge { 1 } else { GROUP_BYTES / RANDOM_BLOCK_BYTES };
+        let groups = of.pages.groups() as u64;
+        let blocks = groups * fill * exponential_1024(random.next_u64()) / marks.count as u64;
+        let transfer = u128::from(sweep.transfer()) * u128::from(RANDOM_BLOCK_BYTES);
+        let gap = transfer * u128::from(blocks) / 1024 / u128::from(of.bytes.max(1));
+        let left = left.checked_sub(u64::try_from(gap).ok()?).filter(|&left| left > 0)?;
+        let group = marks.nth(random.next_u64() as usize % marks.count)?;
+        (!self.is_passed(process, region, group, task)).then_some(Stop {
+            left,
+            region,
+            group: group as u32,
+        })
+    }
+
+    fn has_marks(&self, region: u32, process: u32) -> bool {
+        self.regions[region as usize].marks(process).is_some_and(|marks| marks.count > 0)
     }
 
     /// `task` of `process` has reached its next stop on `cpu`. Clears the mark and returns what was
@@ -591,7 +661,7 @@ impl World {
         if let (Activity::Sweep { left, until, .. }, Some(memory)) =
             (&mut of.activity, &mut self.memory)
         {
-            let stop = memory.until(now, process, task, *left);
+            let stop = memory.until(now, process, task, *left, &mut self.rng);
             if *until != stop {
                 *until = stop;
                 self.mark_stale(cpu);
@@ -723,6 +793,7 @@ const _: () = assert!(NOWHERE == u16::MAX);
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rand_xoshiro::rand_core::SeedableRng;
 
     use super::*;
 
@@ -746,6 +817,30 @@ mod tests {
         );
         marks.clear(64);
         assert_eq!((marks.next(4), marks.count), (Some(200), 2));
+    }
+
+    #[test]
+    fn marks_are_found_by_number() {
+        let mut marks = Marks::new(0, 0, 256);
+        for group in [3, 64, 200] {
+            marks.set(group, Time::default());
+        }
+        assert_eq!(
+            [0, 1, 2, 3].map(|number| marks.nth(number)),
+            [Some(3), Some(64), Some(200), None]
+        );
+    }
+
+    /// Of an exponential distribution with mean 1, 36.8% exceed 1 and 5.0% exceed 3.
+    #[test]
+    fn gaps_between_random_hits_are_exponential() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let all: Vec<u64> = (0..100_000).map(|_| exponential_1024(random.next_u64())).collect();
+        let above = |limit: u64| all.iter().filter(|&&one| one > limit * 1024).count();
+        let mean = all.iter().sum::<u64>() / all.len() as u64;
+        assert!((1004..1044).contains(&mean), "{mean}");
+        assert!((35_500..38_500).contains(&above(1)), "{}", above(1));
+        assert!((4_200..5_500).contains(&above(3)), "{}", above(3));
     }
 
     proptest! {

@@ -80,6 +80,11 @@ impl Sweep {
         self.transfer
     }
 
+    /// Whether it accesses blocks at random places.
+    pub(super) fn is_random(&self) -> bool {
+        self.pattern == Pattern::RandomBlocks
+    }
+
     /// Whether its task is bound to nodes.
     pub(super) fn is_bound(&self) -> bool {
         self.bound
@@ -98,7 +103,7 @@ impl SliceOf {
     /// How often each byte is transferred. Written bytes are fetched first. A chase waits only for
     /// what it fetches.
     fn moves(&self, pattern: Pattern) -> u64 {
-        if self.write && pattern == Pattern::Stream { 2 } else { 1 }
+        if self.write && pattern != Pattern::Chase { 2 } else { 1 }
     }
 }
 

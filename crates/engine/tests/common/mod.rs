@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use roost_engine::*;
 use roost_workload::{
-    Better, Channel, ChannelKind, Metric, MetricKind, Op, Policy, Process, Program, Template,
+    Better, Channel, ChannelKind, Cpus, Metric, MetricKind, Op, Policy, Process, Program, Template,
     Workload,
 };
 
@@ -142,7 +142,7 @@ pub fn template(name: &str, ops: Vec<Op>) -> Template {
             ops,
             loop_depth: 2,
             own_timers: 1,
-            affinities: vec![Some(vec![0])],
+            affinities: vec![Some(Cpus::List(vec![0]))],
             accesses: Vec::new(),
         },
         class: name.into(),

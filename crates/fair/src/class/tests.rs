@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Time, Wake, Work, World};
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{Group, Op, Policy, Program, Template, Workload, rtapp};
+use roost_workload::{Cpus, Group, Op, Policy, Program, Template, Workload, rtapp};
 
 use crate::eras::Load;
 use crate::features::{Features, versions};
@@ -55,7 +55,8 @@ fn mixed_with_changes() -> Workload {
     let group = |path: &str, parent| Group { path: path.into(), parent, weight: 50 };
     workload.groups = vec![group("/a", None), group("/b", None), group("/a/c", Some(0))];
     let kinds = workload.templates.len() as u32;
-    let affinities = vec![Some(vec![2]), Some(vec![0, 9, 10]), None, Some((8..16).collect())];
+    let list = |cpus| Some(Cpus::List(cpus));
+    let affinities = vec![list(vec![2]), list(vec![0, 9, 10]), None, list((8..16).collect())];
     let change = |(template, n): (u32, u32)| {
         let join = Op::SetGroupOf { template, group: Some(n % 4).filter(|&group| group < 3) };
         let sleep = Op::Sleep { ns: 300_000 };

@@ -13,7 +13,7 @@ use roost_machine::Machine;
 use roost_scx::{Companion, KernelTypes, Program, Scx, UserMaps};
 use roost_simulate::{Control, Outcome, SchedulerSpec, ScxSpec};
 use roost_workload::{
-    Channel, ChannelKind, Group, Op, Policy, Process, Template, Workload, weight_of,
+    Channel, ChannelKind, Cpus, Group, Op, Policy, Process, Template, Workload, weight_of,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -147,7 +147,11 @@ impl Task {
             program: roost_workload::Program {
                 ops,
                 loop_depth: 1,
-                affinities: self.affinities.into_iter().map(Some).collect(),
+                affinities: self
+                    .affinities
+                    .into_iter()
+                    .map(|cpus| Some(Cpus::List(cpus)))
+                    .collect(),
                 ..roost_workload::Program::default()
             },
             class: class.to_owned(),

@@ -141,7 +141,10 @@ mod tests {
         let received = place(|op| matches!(op, Op::Receive { .. }));
         let counted = place(|op| matches!(op, Op::Count { by: 1, .. }));
         assert!(sent < received && received < counted);
-        assert_eq!(workload.metrics[0].kind, MetricKind::Rate { counter: 0, scale: 1.0 });
+        assert_eq!(
+            workload.metrics[0].kind,
+            MetricKind::Rate { counter: 0, since: None, scale: 1.0 }
+        );
     }
 
     #[test]

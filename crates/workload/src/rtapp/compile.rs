@@ -15,8 +15,8 @@ use super::{Loaded, TaskLog};
 use crate::program::{ProgramBuilder, Times};
 use crate::validate::{Fault, Invalid};
 use crate::{
-    Access, Better, DEFAULT_GROUP_WEIGHT, GroupId, Metric, MetricKind, Op, Pattern, Placement,
-    Region, Sharing, Slice, Template, TimerRef, Workload, WorkloadError, costs, graph,
+    Access, Better, Cpus, DEFAULT_GROUP_WEIGHT, GroupId, Metric, MetricKind, Op, Pattern,
+    Placement, Region, Sharing, Slice, Template, TimerRef, Workload, WorkloadError, costs, graph,
 };
 
 /// A run without an end is written in pieces of this length. Any length above 0 would do.
@@ -501,7 +501,8 @@ fn has_cpus_by_phase(task: &Task) -> bool {
     task.phases.iter().any(|phase| phase.cpus.is_some())
 }
 
-fn affinity(affinities: &mut Vec<Option<Vec<u32>>>, cpus: Option<Vec<u32>>) -> u32 {
+fn affinity(affinities: &mut Vec<Option<Cpus>>, cpus: Option<Vec<u32>>) -> u32 {
+    let cpus = cpus.map(Cpus::List);
     let known = affinities.iter().position(|known| *known == cpus);
     known.unwrap_or_else(|| {
         affinities.push(cpus);
