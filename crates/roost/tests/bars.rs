@@ -5,33 +5,24 @@
 //! says which choices were made with the published numbers in sight. Expected values come from `published/`; each test
 //! says how near the simulation has to be.
 
-use std::sync::Arc;
-
 use roost_report::Summary;
-use roost_simulate::{Control, Outcome, Simulation, Start};
+use roost_simulate::{Control, Outcome, Simulation};
 
-/// One run of `milliseconds`, all of it measured, on a machine that has just booted. On a machine that has been up for
-/// long, a wakeup may search the whole LLC for longer than these runs take: a busy machine computes the search limit
-/// only every 1.8 s.
+mod common;
+use common::{booted, published};
+
+/// One run of `milliseconds`.
 fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Outcome {
-    let duration = Some(milliseconds * 1_000_000);
-    let simulation = Simulation::named(machine, workload, duration, scheduler);
-    let mut simulation =
-        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
-    Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
-    simulation.run(Control::new(1)).expect("it ends")
+    booted(machine, workload, scheduler, Some(milliseconds)).run(Control::new(1)).expect("it ends")
 }
 
 /// The values of a column of a published file, for the rows with these ids.
-fn published(text: &str, ids: impl Iterator<Item = String>, column: &str) -> Vec<f64> {
-    let mut lines = csv::Reader::from_reader(text.as_bytes());
-    let header = lines.headers().expect("a header").clone();
-    let at = |name: &str| header.iter().position(|field| field == name).expect("a known column");
-    let (id, value) = (at("id"), at(column));
-    let rows: Vec<csv::StringRecord> = lines.records().map(|row| row.expect("a row")).collect();
+fn of_rows(text: &str, ids: impl Iterator<Item = String>, column: &str) -> Vec<f64> {
+    let rows = published(text, ["id", column]);
     let find = |wanted: String| {
-        let row = rows.iter().find(|row| row[id] == *wanted);
-        row.unwrap_or_else(|| panic!("no row {wanted}"))[value].parse().expect("a number")
+        let row = rows.iter().find(|[id, _]| *id == wanted);
+        let [_, value] = row.unwrap_or_else(|| panic!("no row {wanted}"));
+        value.parse().expect("a number")
     };
     ids.map(find).collect()
 }
@@ -89,8 +80,8 @@ fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
     let (without, with) = (migrations("fair@6.15"), migrations("fair@6.15+llc-imbalance"));
     let text = include_str!("../../../published/003-migrations.csv");
     let row = || std::iter::once("003-iperf3-llc-migrations-200s".to_owned());
-    let [most] = published(text, row(), "patched_value")[..] else { panic!("one row") };
-    let [least] = published(text, row(), "base_value")[..] else { panic!("one row") };
+    let [most] = of_rows(text, row(), "patched_value")[..] else { panic!("one row") };
+    let [least] = of_rows(text, row(), "base_value")[..] else { panic!("one row") };
     assert!(
         4.0 * without >= least && 4.0 * with <= most,
         "{without} without, {with} with llc-imbalance"
@@ -146,7 +137,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
         assert!(ours.len() >= CLIENTS.len() - 1, "{name}: {ours:?}");
         let ids =
             ours.iter().map(|(clients, _)| format!("002-sis-netperf-tcp-rr-{clients}-{name}"));
-        let theirs = published(text, ids, "base_value");
+        let theirs = of_rows(text, ids, "base_value");
         // Rounded to the published precision of three decimals.
         let values: Vec<f64> =
             ours.iter().map(|&(_, value)| (value * 1000.0).round() / 1000.0).collect();
@@ -164,7 +155,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
     let fewer = 100.0 * (1.0 - scanned(&after) / scanned(before));
     let text = include_str!("../../../published/002-sis-debug.csv");
     let row = std::iter::once("002-debug-sis-scanned".to_owned());
-    let theirs = -published(text, row, "change_pct")[0];
+    let theirs = -of_rows(text, row, "change_pct")[0];
     assert!((fewer - theirs).abs() <= 5.0, "{fewer:.1}% fewer CPUs searched, published {theirs}%");
 }
 
@@ -179,7 +170,7 @@ fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
     for (base, patched) in base.iter().zip(&patched) {
         let name = &base.name;
         let ids = || std::iter::once(format!("000-stream-{name}-16"));
-        let column = |name| published(text, ids(), name)[0];
+        let column = |name| of_rows(text, ids(), name)[0];
         let (least, highest) = (column("base_value"), column("patched_value"));
         let (before, after) = (base.value.expect("it ends"), patched.value.expect("it ends"));
         assert!(factor(before, least) <= 1.15, "{name}: {before:.0}, published {least}");

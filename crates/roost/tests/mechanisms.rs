@@ -1,19 +1,14 @@
 //! Each mechanism acts: its counter moves in a short run. A run without the mechanism does not have the counter.
 
 use roost_fair::mechanisms;
-use std::sync::Arc;
+use roost_simulate::{Control, Outcome};
 
-use roost_simulate::{Control, Outcome, Simulation, Start};
+mod common;
+use common::booted;
 
-const MS: u64 = 1_000_000;
-
+/// Some mechanisms act when tasks start.
 fn run(scheduler: &str, machine: &str, workload: &str, ms: u64) -> Outcome {
-    let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler);
-    // Measured from the start, because some mechanisms act when tasks start.
-    let mut simulation =
-        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
-    Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
-    simulation.run(Control::new(1)).expect("it ends")
+    booted(machine, workload, scheduler, Some(ms)).run(Control::new(1)).expect("it ends")
 }
 
 /// How often a mechanism acted. `None`: the run does not have its counters.

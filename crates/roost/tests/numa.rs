@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
-use roost_simulate::{Control, Outcome, Simulation, Start};
+use roost_simulate::{Control, Outcome, Simulation};
+
+mod common;
+use common::booted;
 
 fn run(
     machine: &str,
@@ -14,11 +17,7 @@ fn run(
     seed: u64,
     tracer: Option<Box<dyn Tracer>>,
 ) -> Outcome {
-    let duration = seconds.map(|seconds| seconds * 1_000_000_000);
-    let simulation = Simulation::named(machine, workload, duration, scheduler);
-    let mut simulation =
-        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
-    Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
+    let simulation = booted(machine, workload, scheduler, seconds.map(|seconds| seconds * 1_000));
     simulation.run(Control { tracer, ..Control::new(seed) }).expect("it ends")
 }
 

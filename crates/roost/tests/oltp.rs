@@ -5,6 +5,9 @@
 
 use roost_simulate::{Control, Simulation};
 
+mod common;
+use common::published;
+
 /// Simulated time of a run, ms. The published runs took 20 minutes.
 const MILLISECONDS: u64 = 20_000;
 
@@ -18,23 +21,19 @@ fn eps(instances: u32, threads: u32, scheduler: &str) -> f64 {
 }
 
 /// Instances, threads and change in percent of each published row.
-fn published() -> Vec<(u32, u32, f64)> {
+fn rows() -> Vec<(u32, u32, f64)> {
     let text = include_str!("../../../published/001-oltp.csv");
-    let mut lines = csv::Reader::from_reader(text.as_bytes());
-    let header = lines.headers().expect("a header").clone();
-    let at = |name: &str| header.iter().position(|field| field == name).expect("a column");
-    let (case, change) = (at("case"), at("change_pct"));
-    let row = |row: csv::StringRecord| {
-        let numbers: Vec<u32> = row[case].split(' ').filter_map(|word| word.parse().ok()).collect();
-        (numbers[0], numbers[1], row[change].parse().expect("a number"))
+    let row = |[case, change]: [String; 2]| {
+        let numbers: Vec<u32> = case.split(' ').filter_map(|word| word.parse().ok()).collect();
+        (numbers[0], numbers[1], change.parse().expect("a number"))
     };
-    lines.records().map(|record| row(record.expect("a row"))).collect()
+    published(text, ["case", "change_pct"]).into_iter().map(row).collect()
 }
 
 #[test]
 #[ignore = "twelve runs of 20 s, a quarter of an hour: make test-long"]
 fn cling_changes_each_row_in_the_direction_published() {
-    let rows = published();
+    let rows = rows();
     assert_eq!(rows.len(), 6);
     std::thread::scope(|scope| {
         let runs: Vec<_> = rows
