@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -260,4 +262,40 @@ fn the_reference_has_the_counters_that_runs_have() {
     let unmet: Vec<&str> =
         told.map(|counter| counter.name).filter(|name| !met.contains(name)).collect();
     assert_eq!(unmet, [] as [&str; 0]);
+}
+
+/// Two programs that differ in their commit, and whose result differs for one benchmark.
+#[test]
+fn results_of_two_builds_are_compared_by_bytes() {
+    let script = root().join("tools/same-bytes");
+    let text = std::fs::read_to_string(&script).unwrap();
+    let listed = |line: &str| line.split([' ', ':']).nth(1).unwrap_or_default().to_owned();
+    let listed: BTreeSet<String> = text.lines().map(listed).collect();
+    for benchmark in roost_workload::benchmarks() {
+        assert!(listed.contains(benchmark.name), "{}", benchmark.name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = |commit: u8, of_stream: u8| {
+        let file = folder.path().join(format!("program{commit}"));
+        let build = format!("  \"roost\": {{\n    \"commit\": \"{commit}\"\n  }},\n");
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *stream*) score={of_stream} ;; *) score=7 ;; esac\n\
+             cat <<END\n{{\n{build}  \"score\": $score\n}}\nEND\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        file
+    };
+    let compare = |of_stream| {
+        let programs = [program(1, 5), program(2, of_stream)];
+        let output = Command::new(&script).args(programs).output().unwrap();
+        let differing = |line: &&str| line.starts_with("DIFFERS");
+        let told = String::from_utf8(output.stdout).unwrap();
+        let differing: Vec<String> = told.lines().filter(differing).map(str::to_owned).collect();
+        (output.status.code(), differing)
+    };
+    assert_eq!(compare(5), (Some(0), vec![]));
+    let (status, differing) = compare(6);
+    assert_eq!(status, Some(1));
+    assert!(differing.len() == 1 && differing[0].contains(" stream:"), "{differing:?}");
 }
