@@ -22,11 +22,9 @@ pub fn page(results: &Results) -> String {
     let mechanisms = results.studies.values().map(|study| study.mechanism.as_str());
     for mechanism in mechanisms.collect::<BTreeSet<_>>() {
         let _ = write!(out, "\n## {mechanism}\n");
-        for (name, result) in &results.studies {
-            if result.mechanism == mechanism {
-                out += &study(name, result);
-            }
-        }
+        let studies = results.studies.iter().filter(|(_, result)| result.mechanism == mechanism);
+        out += &overview(studies.clone());
+        studies.for_each(|(name, result)| out += &study(name, result));
     }
     out
 }
@@ -153,8 +151,34 @@ fn legend() -> String {
          | *chosen after* | something was chosen after this row had been seen |\n\
          | *predicted* | neither |\n\n\
          Levels count in studies that calibrate by no row. A value of a search statistic is undefined if nothing was \
-         searched;\nthen its column is a miss.\n"
+         searched;\nthen its column is a miss. For each study of a mechanism, a table counts the rows that \
+         are right by these bars.\n"
     )
+}
+
+/// The studies of a mechanism: what each asks, and how many of its rows are right.
+fn overview<'a>(studies: impl Iterator<Item = (&'a String, &'a StudyResult)>) -> String {
+    let mut out = String::from(
+        "\n| study | question | sign | size | no change | level | search |\n|---|---|---|---|---|---|---|\n",
+    );
+    for (name, study) in studies {
+        let Counts { sign, size, quiet, level, search, .. } = Counts::of(study);
+        let [sign, size, quiet, level, search] = [sign, size, quiet, level, search].map(of_few);
+        let question = &study.question;
+        let _ = writeln!(
+            out,
+            "| [{name}](#{name}) | {question} | {sign} | {size} | {quiet} | {level} | {search} |"
+        );
+    }
+    out
+}
+
+/// As [`of`], without the percentage.
+fn of_few(count: Count) -> String {
+    match count.of {
+        0 => dash(),
+        all => format!("{} of {all}", count.right),
+    }
 }
 
 fn study(name: &str, study: &StudyResult) -> String {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::recipe::Status;
-use crate::results::{Results, RowResult};
+use crate::results::{Results, RowResult, StudyResult};
 use crate::verdict::{LEVEL_FACTOR, Verdict};
 
 /// How many of a number of rows are right.
@@ -74,24 +74,27 @@ impl Score {
                     false => score.left_out += left.count,
                 }
             }
-            for row in &study.rows {
-                score.all.add(row);
-                if row.status == Status::Predicted {
-                    score.predicted.add(row);
-                }
-            }
-            for column in study.columns() {
-                score.all.search.add(column.holds());
-                if column.status == Status::Predicted {
-                    score.predicted.search.add(column.holds());
-                }
-            }
+            score.all.add_study(study, |_| true);
+            score.predicted.add_study(study, |status| status == Status::Predicted);
         }
         score
     }
 }
 
 impl Counts {
+    /// The counts of one study.
+    pub(crate) fn of(study: &StudyResult) -> Self {
+        let mut counts = Self::default();
+        counts.add_study(study, |_| true);
+        counts
+    }
+
+    fn add_study(&mut self, study: &StudyResult, counts: impl Fn(Status) -> bool) {
+        study.rows.iter().filter(|row| counts(row.status)).for_each(|row| self.add(row));
+        let columns = study.columns().into_iter().filter(|column| counts(column.status));
+        columns.for_each(|column| self.search.add(column.holds()));
+    }
+
     fn add(&mut self, row: &RowResult) {
         use Verdict as V;
         match row.verdict {
