@@ -369,6 +369,11 @@ impl Memory {
         left: u64,
         random: &mut Xoshiro256PlusPlus,
     ) -> Option<Stop> {
+        // A page that it moves itself is the first, when the kernel's work for it is done.
+        if let Some(own) = self.moves.iter().find(|m| m.by == task) {
+            let HintingFault { region, group, .. } = own.fault;
+            return Some(Stop { left, region, group });
+        }
         let sweep = &self.tasks[task.index()].sweep;
         let region = sweep.regions().find(|&region| self.has_marks(region, process))?;
         let of = &self.regions[region as usize];
@@ -380,11 +385,7 @@ impl Memory {
         let gap = transfer * u128::from(blocks) / 1024 / u128::from(of.bytes.max(1));
         let left = left.checked_sub(u64::try_from(gap).ok()?).filter(|&left| left > 0)?;
         let group = marks.nth(random.next_u64() as usize % marks.count)?;
-        (!self.is_passed(process, region, group, task)).then_some(Stop {
-            left,
-            region,
-            group: group as u32,
-        })
+        Some(Stop { left, region, group: group as u32 })
     }
 
     fn has_marks(&self, region: u32, process: u32) -> bool {
