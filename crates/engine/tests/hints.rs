@@ -241,6 +241,20 @@ fn who_goes_on_with_a_huge_page_keeps_it_where_it_is() {
     assert_eq!(counter(&outcome, "numa_hint_faults"), (32 + kept as u64) * 512);
 }
 
+/// [`World::begin_move`] checks that a task has no other page on its way.
+#[test]
+fn a_sweep_over_random_blocks_moves_one_huge_page_after_the_other() {
+    let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
+    workload.templates[0].program.ops.truncate(1);
+    workload.templates[1].delay_ns = 100_000_000;
+    workload.templates[1].program.accesses[0].pattern = Pattern::RandomBlocks;
+    let marker = Marker { at_ns: 120_000_000, to: Some(1), huge: Some(true), ..Marker::default() };
+    let moved = marker.moved.clone();
+    let outcome = under(&workload, marker);
+    assert_eq!(moved.take(), [512; 32], "2 MiB each");
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 64 * PAGES, "one fault each");
+}
+
 /// One page-table entry, one fault, one unmapping: for 512 pages only the copying remains.
 #[test]
 fn a_huge_page_is_marked_faults_and_moves_as_one() {

@@ -740,6 +740,8 @@ impl World {
                 memory.marked += 1;
             }
         }
+        let another = memory.moves.iter().find(|m| m.by == task);
+        debug_assert!(another.is_none(), "a task moves one page at a time");
         let (fault, by, waiters) = (*fault, task, Vec::new());
         memory.moves.push(PageMove { process, fault, by, to: node, undone: false, waiters });
         let entries = memory.entries(fault.pages);
