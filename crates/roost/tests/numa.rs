@@ -307,8 +307,8 @@ fn as_posted_numa01_thread_alloc_is_slower_on_four_nodes() {
 
 /// Consolidation acts: idle CPUs pull tasks to where the rest of their process is. Those idle CPUs are kicked by CPUs
 /// whose core has two busy threads; without SMT nobody would kick them. The published gain is in bandwidth, 13.3 to
-/// 22.8 GB/s (4x8-bw-thread, HT, LKML 2013-07-31). It takes threads of the kernel, which this run does not have:
-/// docs/results.md.
+/// 22.8 GB/s (4x8-bw-thread, HT, LKML 2013-07-31). It does not come on a machine that has just booted and
+/// has no threads of the kernel, as here; with one of both it does (docs/results.md).
 #[test]
 fn consolidate_pulls_tasks_of_a_process_together() {
     // Unlike those of numa01, these processes start unevenly split. perf bench numa: -p 4 -t 8 -P 512 -0.
