@@ -250,7 +250,11 @@ fn progress_counts_simulated_time_on_a_terminal() {
     let reached: Vec<f64> = part_of_the_run.collect();
     assert!(reached.iter().any(|&at| at > 0.0 && at < 0.1), "{shown}");
     let quiet = roost(&args);
-    assert!(quiet.status.success() && quiet.stderr.is_empty(), "no terminal, no progress");
+    let told = String::from_utf8_lossy(&quiet.stderr);
+    assert!(
+        quiet.status.success() && !told.contains("simulated"),
+        "no terminal, no progress: {told}"
+    );
 }
 
 /// Times of all switches in a trace, ns.
