@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roost_vm::{Cache, Guest, GuestSpec, Job, JobResult, Survey, exact};
+use roost_vm::{Cache, Guest, GuestSpec, Job, JobResult, Pieces, Survey, exact};
 
 use crate::error::RealError;
 use crate::knobs::Knobs;
@@ -28,7 +28,7 @@ pub struct Lane {
 }
 
 /// Runs `measurements` one after the other in one boot of `spec`. Passes the result of each to `done` (with exact time,
-/// after all of them).
+/// after all of them). If a workload needs programs that the usual root lacks, a root with them is built first.
 pub fn measure(
     cache: &Cache,
     spec: &GuestSpec,
@@ -36,10 +36,13 @@ pub fn measure(
     measurements: &[Measurement<'_>],
     done: &mut dyn FnMut(GuestResult) -> Result<(), RealError>,
 ) -> Result<(), RealError> {
+    let mut spec = spec.clone();
+    spec.given.addition = measurements.iter().find_map(|one| one.workload.addition);
+    Pieces::add(cache, &spec.given, &mut |line| eprintln!("roost: {line}"))?;
     match lane.exact {
-        true => measure_exact(cache, spec, lane, measurements, done),
+        true => measure_exact(cache, &spec, lane, measurements, done),
         false => {
-            let mut guest = Guest::boot(cache, spec)?;
+            let mut guest = Guest::boot(cache, &spec)?;
             let knobs = knobs(guest.survey());
             for measurement in measurements {
                 let job = job(measurement, &knobs, lane.timeout)?;

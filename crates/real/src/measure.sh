@@ -4,6 +4,8 @@
 # in its folder:
 #
 #   workload.sh    the workload
+#   server.sh      starts what the workload needs, and ends it: `start` and `stop`. Nothing is measured before it has
+#                  started (optional)
 #   knobs          settings, one per line: FILE VALUE, relative to /sys/kernel/debug/sched
 #   scheduler.sh   starts a sched_ext scheduler in the foreground (optional)
 #
@@ -265,8 +267,9 @@ save_tracing() {
 	done
 }
 
-# Runs the workload in a folder of its own, as the user who called sudo.
-run_workload() {
+# Replaces this shell by a script of the workload, in a folder of its own, as the user who called sudo. $1: the script,
+# then its arguments.
+become() {
 	local as=()
 	mkdir -p "$out/work"
 	if ((root)) && [ -n "${SUDO_UID:-}" ]; then
@@ -274,9 +277,20 @@ run_workload() {
 		as=(setpriv "--reuid=$SUDO_UID" "--regid=$SUDO_GID" --init-groups)
 	fi
 	cd "$out/work" || fail "$out/work: cannot be entered"
-	ROOST_HERE=$here setsid "${as[@]}" bash "$here/workload.sh" >"$out/stdout" 2>"$out/stderr" </dev/null &
+	ROOST_HERE=$here exec setsid "${as[@]}" bash "$here/$1" "${@:2}" </dev/null
+}
+
+# A server that does not start is a workload that failed.
+start_server() {
+	restore+=("(become server.sh stop)")
+	(become server.sh start) >"$out/stdout" 2>"$out/stderr" && return
+	echo $? >"$out/status"
+	exit 0
+}
+
+run_workload() {
+	become workload.sh >"$out/stdout" 2>"$out/stderr" &
 	workload=$!
-	cd "$here" || fail "$here: cannot be entered"
 	echo $workload >"$out/root_pid"
 }
 
@@ -290,6 +304,7 @@ rebuild_domains() {
 uname -r >"$out/release"
 mkdir -p "$out/before" "$out/after"
 check_statistics
+[ -f server.sh ] && start_server
 if ((root)); then
 	set_knobs
 	set_statistics

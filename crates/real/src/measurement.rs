@@ -51,6 +51,8 @@ impl Measurement<'_> {
             ("workload.sh".to_owned(), text(self.workload.script.clone())),
             ("knobs".to_owned(), text(writes.iter().flatten().map(line).collect())),
         ];
+        let server = self.workload.server.clone();
+        files.extend(server.map(|script| ("server.sh".to_owned(), text(script))));
         let own = self.workload.files.iter();
         files.extend(own.map(|(name, bytes)| (name.clone(), Contents::Bytes(bytes.clone()))));
         if let Some(program) = &self.scheduler.program {

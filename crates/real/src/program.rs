@@ -8,7 +8,8 @@ use std::path::Path;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use roost_engine::MetricValue;
-use roost_workload::benchmark::{self, Values, rt_app};
+use roost_vm::{Addition, MARIADB};
+use roost_workload::benchmark::{self, Values, rt_app, stress_ng};
 use roost_workload::rtapp::TaskLog;
 use roost_workload::{Metric, MetricKind};
 
@@ -21,6 +22,10 @@ pub struct Workload {
     pub name: String,
     /// A bash script.
     pub(crate) script: String,
+    /// A bash script that starts and stops what the workload needs. It is not measured.
+    pub(crate) server: Option<String>,
+    /// What the workload needs beyond the usual programs of a guest.
+    pub(crate) addition: Option<Addition>,
     /// Files that the script needs in its folder.
     pub(crate) files: Vec<(String, Vec<u8>)>,
     /// The metrics, as in the simulation.
@@ -47,6 +52,8 @@ pub struct Workload {
 enum Meter {
     /// The number after this word, on the last line that contains the word. It is the workload's last metric.
     After(&'static str),
+    /// The number after a metric's own name and a colon.
+    Named,
     /// The receiver's rate, as printed by iperf3.
     Iperf3,
     /// rt-app's logs, one file per task.
@@ -75,6 +82,12 @@ const LONGEST_FILTER: usize = 2_000;
 /// names keep the name of the process.
 const LONGEST_NAME: usize = 12;
 
+/// The servers of sysbench.
+const SYSBENCH_SERVER: &str = include_str!("sysbench_server.sh");
+
+/// Name of the threads of MariaDB 11.8 that serve a connection. Its other threads have other names.
+const MARIADB_CONNECTION: &str = "one_connection";
+
 /// Size of the messages of iperf3's client, as in the simulation.
 const IPERF3_MESSAGE: &str = "128K";
 
@@ -99,15 +112,15 @@ impl Workload {
                 rt_app_program(adapted(name, &text, duration_ns)?, names, ends)
             }
             None => {
-                let (benchmark, values) = benchmark::named(name)?;
                 let own = workload.duration_ns.map_or(0, seconds).max(SHORTEST_S);
-                let program = program(benchmark.name, &values, duration_ns.map_or(own, seconds));
-                program.ok_or_else(|| not_packaged(name))?
+                packaged(name, duration_ns.map_or(own, seconds))?
             }
         };
         Ok(Self {
             name: name.to_owned(),
             script: program.script,
+            server: program.server,
+            addition: program.addition,
             files: program.files,
             metrics: workload.metrics,
             meter: program.meter,
@@ -148,6 +161,8 @@ impl Workload {
         Ok(Self {
             name: name.to_owned(),
             script,
+            server: None,
+            addition: None,
             files,
             metrics: Vec::new(),
             meter: Meter::RtApp,
@@ -197,6 +212,7 @@ impl Workload {
         let ran_s = self.duration_ns.unwrap_or(elapsed_ns) as f64 / 1e9;
         let value = |metric: &Metric| match (self.meter, &metric.kind) {
             (Meter::After(word), _) => number_after(stdout, word),
+            (Meter::Named, _) => number_after(stdout, &format!("{}:", metric.name)),
             (Meter::Iperf3, _) => iperf3_rate(stdout),
             (Meter::RtApp, MetricKind::MeanWakeupLatencyUs { class }) => logs.mean_latency(class),
             (Meter::RtApp, MetricKind::WakeupLatencyUs { class, percentile_milli }) => {
@@ -226,6 +242,10 @@ impl Workload {
 /// The real program of a benchmark.
 struct Program {
     script: String,
+    /// As in [`Workload`].
+    server: Option<String>,
+    /// As in [`Workload`].
+    addition: Option<Addition>,
     files: Vec<(String, Vec<u8>)>,
     meter: Meter,
     /// As in [`Workload`].
@@ -238,14 +258,28 @@ impl Program {
     /// A program that checks that `needs` (program and package) is installed, and then runs `script`. `tasks` are the
     /// names of its tasks.
     fn new(needs: [&str; 2], script: &str, meter: Meter, tasks: &[&str]) -> Self {
-        let [program, package] = needs;
-        let script = format!(
-            "command -v {program} >/dev/null || {{ echo \"{program} is needed and missing: apt-get \
-             install {package}\" >&2; exit 127; }}\n{script}"
-        );
+        let script = check_of(needs) + script;
         let tasks = tasks.iter().map(|&name| name.to_owned()).collect();
-        Self { script, files: Vec::new(), meter, tasks, calls: None }
+        let (server, addition) = (None, None);
+        Self { script, server, addition, files: Vec::new(), meter, tasks, calls: None }
     }
+}
+
+/// A line of a script that checks that a program of a package is installed.
+fn check_of([program, package]: [&str; 2]) -> String {
+    format!(
+        "command -v {program} >/dev/null || {{ echo \"{program} is needed and missing: apt-get \
+         install {package}\" >&2; exit 127; }}\n"
+    )
+}
+
+/// The program of Debian's for the workload `name`, which is not an rt-app file.
+fn packaged(name: &str, seconds: u64) -> Result<Program, RealError> {
+    if let Some((_, values)) = stress_ng::stands_for(name)? {
+        return Ok(stress_ng_cpu(values.number("threads"), seconds));
+    }
+    let (benchmark, values) = benchmark::named(name)?;
+    program(benchmark.name, &values, seconds).ok_or_else(|| not_packaged(name))
 }
 
 /// The real program of a benchmark. `None` if Debian has none.
@@ -255,6 +289,7 @@ fn program(name: &str, values: &Values, seconds: u64) -> Option<Program> {
         "iperf3" => Some(iperf3(values.number("noise"), seconds)),
         "netperf-tcp-rr" => Some(netperf("TCP_RR", values.number("clients"), seconds)),
         "netperf-udp-rr" => Some(netperf("UDP_RR", values.number("clients"), seconds)),
+        "sysbench-oltp" => Some(sysbench(values, seconds)),
         "tbench" => Some(tbench(values.number("clients"), seconds)),
         _ => None,
     }
@@ -346,6 +381,40 @@ fn tbench(clients: u32, seconds: u64) -> Program {
         calls,
         ..Program::new(["tbench", "dbench"], &script, Meter::After("Throughput"), &names)
     }
+}
+
+/// Servers of MariaDB, each with its client in a cgroup. sysbench prints `transactions: 1117 (371.77 per sec.)`. Each
+/// thread of a client has a connection, which a thread of the server serves.
+fn sysbench(values: &Values, seconds: u64) -> Program {
+    let [instances, threads, weight] =
+        ["instances", "threads", "weight"].map(|name| values.number(name));
+    let script = format!(
+        "clients=()\nfor ((i = 0; i < {instances}; i++)); do\n\
+         (echo $BASHPID >/sys/fs/cgroup/oltp/$i/cgroup.procs && exec sysbench oltp_read_write \
+         --mysql-socket=\"$PWD/socket.$i\" --mysql-user=root --threads={threads} \
+         --time={seconds} run) >result.$i & clients+=($!)\ndone\n\
+         for client in \"${{clients[@]}}\"; do wait $client || exit; done\n\
+         awk '/transactions:/ {{ sub(/.*[.]/, \"\", FILENAME); rate = substr($3, 2); sum += rate\n\
+         print \"eps of \" FILENAME \": \" rate }}\n\
+         END {{ print \"average eps: \" sum / {instances} }}' result.*\n"
+    );
+    let needs = ["sysbench", "sysbench"];
+    let checks = check_of(needs) + &check_of(["mariadbd", "mariadb-server-core"]);
+    let server = format!("{checks}instances={instances} weight={weight}\n{SYSBENCH_SERVER}");
+    let names = ["sysbench", MARIADB_CONNECTION];
+    Program {
+        server: Some(server),
+        addition: Some(MARIADB),
+        ..Program::new(needs, &script, Meter::Named, &names)
+    }
+}
+
+/// Processes that compute. The default method of `--cpu` fails where a CPU is emulated. It has no metrics.
+fn stress_ng_cpu(threads: u32, seconds: u64) -> Program {
+    let script = format!(
+        "exec stress-ng --cpu {threads} --cpu-method loop --timeout {seconds} --temp-path .\n"
+    );
+    Program::new(["stress-ng", "stress-ng"], &script, Meter::Named, &["stress-ng-cpu*"])
 }
 
 fn not_packaged(name: &str) -> RealError {
@@ -518,6 +587,30 @@ mod tests {
         let workload = Workload::resolve("iperf3:noise=4", Some(2_500_000_000)).unwrap();
         assert!(workload.script.contains("-t 3 -l 128K"), "{}", workload.script);
         assert!(String::from_utf8_lossy(&workload.files[0].1).contains("\"instance\": 4"));
+    }
+
+    #[test]
+    fn every_instance_of_sysbench_has_a_server_that_starts_before_the_measurement() {
+        let workload = Workload::resolve("sysbench-oltp:instances=2,threads=3,weight=50", None);
+        let workload = workload.unwrap();
+        assert!(workload.script.contains("i < 2") && workload.script.contains("--threads=3"));
+        let server = workload.server.as_deref().unwrap();
+        assert!(server.contains("\ninstances=2 weight=50\n"), "{server}");
+        assert!(server.contains("apt-get install mariadb-server-core"), "{server}");
+        assert_eq!(workload.addition, Some(MARIADB));
+        let printed = "eps of 1: 7.5\neps of 0: 12.5\naverage eps: 10\n";
+        let metrics = workload.metrics(printed, Path::new("/none"), 1);
+        let values: Vec<_> = metrics.iter().map(|one| (one.name.as_str(), one.value)).collect();
+        let expected =
+            [("average eps", Some(10.0)), ("eps of 0", Some(12.5)), ("eps of 1", Some(7.5))];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn stress_ng_stands_for_coremark_without_results() {
+        let workload = Workload::resolve("stress-ng:coremark:threads=3", Some(1)).unwrap();
+        assert!(workload.script.contains("stress-ng --cpu 3 --cpu-method loop --timeout 1 "));
+        assert!(workload.metrics.is_empty());
     }
 
     #[test]

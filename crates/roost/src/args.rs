@@ -802,6 +802,10 @@ fn compare_long_help() -> String {
     for (name, about) in roost_workload::benchmark::rt_app::forms() {
         text += &format!("  {name:<22} {about}\n");
     }
+    text += "\nBenchmarks for which stress-ng stands on real kernels:\n";
+    for (name, about) in roost_workload::benchmark::stress_ng::forms() {
+        text += &format!("  {name:<22} {about}\n");
+    }
     text += "\nSchedulers: fair@VERSION, with VERSION one of ";
     text += &roost_fair::versions().join(", ");
     text += "\nSwitches, as +NAME or +no-NAME:\n";

@@ -28,6 +28,9 @@ pub fn workloads(format: Format) -> Result<String, Error> {
     for (name, about) in roost_workload::benchmark::rt_app::forms() {
         rows.push(row("rt-app form", &name, about));
     }
+    for (name, about) in roost_workload::benchmark::stress_ng::forms() {
+        rows.push(row("stress-ng form", &name, about));
+    }
     shown(&rows, format)
 }
 

@@ -140,7 +140,11 @@ fn workloads(out: &mut String) {
     }
     *out += "\n### Forms for rt-app\n";
     let forms = roost_workload::benchmark::rt_app::forms();
-    let forms = forms.into_iter().map(|(name, about)| [code(&name), about.to_owned()]);
+    let forms = forms.map(|(name, about)| [code(&name), about.to_owned()]);
+    table(out, ["workload", "what it is"], forms);
+    *out += "\n### Forms for stress-ng\n";
+    let forms = roost_workload::benchmark::stress_ng::forms();
+    let forms = forms.map(|(name, about)| [code(&name), about.to_owned()]);
     table(out, ["workload", "what it is"], forms);
 }
 

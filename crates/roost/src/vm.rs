@@ -36,7 +36,8 @@ fn prepare(args: &PieceArgs) -> Result<ExitCode, Error> {
 
 /// The pieces that the user gives.
 pub fn given(args: &PieceArgs) -> Given {
-    Given { kernel: args.kernel.clone(), qemu: args.qemu.clone(), root: args.root.clone() }
+    let (kernel, qemu, root) = (args.kernel.clone(), args.qemu.clone(), args.root.clone());
+    Given { kernel, qemu, root, addition: None }
 }
 
 fn spec(args: &GuestArgs) -> Result<GuestSpec, Error> {

@@ -193,16 +193,17 @@ fn counted(
     let operation = Operation::of(name).map_err(|error| unusable(error.to_string()))?;
     let tally = measured.tally(machine)?;
     let outcome = measured.outcome(workload, machine)?;
+    let cpu_ns = tally.cpu_ns as f64;
     let operations = match tally.calls {
         Some(calls) => Some(calls as f64),
-        None => operation.count(&outcome.metrics, workloads::DURATION_NS as f64 / 1e9),
+        None => operation.count(&outcome.metrics, workloads::DURATION_NS as f64 / 1e9, cpu_ns),
     };
     let operations = operations
         .filter(|count| *count > 0.0)
         .ok_or_else(|| unusable(format!("the program did no {}; measure again", operation.name)))?;
     Ok(Counted {
         operations,
-        cpu_ns: tally.cpu_ns as f64,
+        cpu_ns,
         wakeups: tally.wakeups as f64,
         switches: tally.switches as f64,
         sleeps: tally.sleeps as f64,

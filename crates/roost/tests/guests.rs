@@ -185,6 +185,25 @@ fn a_benchmark_beside_its_program() {
     assert!((wakeups - sleeps).abs() < sleeps / 4.0, "who sleeps is woken: {workload}");
 }
 
+/// Two databases, twice in one guest: the first run must leave nothing behind. Neither end of a connection sleeps more
+/// than once for each of a transaction's 20 statements, and one of them nearly always does. Opening a connection takes
+/// about 15 more exchanges, for which a transaction more is allowed.
+#[test]
+#[ignore = "boots a guest: make test-vm"]
+fn databases_beside_their_client() {
+    cache();
+    let spec = "sysbench-oltp:instances=2,threads=1";
+    let output = roost(&["validate", "--workloads", spec, "--repeat", "2", "--format", "json"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let workload = &document["workloads"][0];
+    assert_eq!(workload["operation"], "transaction", "{}", text(&output));
+    let sleeps = &workload["counters"][2];
+    assert_eq!((&sleeps["counter"], &sleeps["real_runs"]), (&json!("sleeps"), &json!(2)));
+    let each = sleeps["real"].as_f64().unwrap();
+    assert!(each > 18.0 && each < 2.0 * 40.0, "{workload}");
+}
+
 /// The same with the live scheduler's program, which counts by itself.
 #[test]
 #[ignore = "boots a guest, and needs scx_roost in $PATH: make test-live"]

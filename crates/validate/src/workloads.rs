@@ -14,7 +14,7 @@ use roost_engine::{Control, MetricValue, Time};
 use roost_machine::Machine;
 use roost_report::Summary;
 use roost_simulate::{SchedulerSpec, Simulation, Start};
-use roost_workload::benchmark::{self, Values};
+use roost_workload::benchmark::{self, Values, stress_ng};
 use roost_workload::{Workload, costs};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ use tally::SharedTally;
 
 /// What is compared if nothing else is asked for. Each program appears where its tasks find idle CPUs and where they
 /// share CPUs, on a machine of 2 CPUs.
-pub const WORKLOADS: [&str; 12] = [
+pub const WORKLOADS: [&str; 15] = [
     "hackbench:groups=1,loops=250,pipe",
     "hackbench:groups=1,loops=250",
     "hackbench:groups=1,loops=50000,fds=1,pipe",
@@ -39,6 +39,9 @@ pub const WORKLOADS: [&str; 12] = [
     "iperf3",
     "rt-app:coremark:threads=3",
     "rt-app:schbench:messages=1,workers=4",
+    "stress-ng:coremark:threads=3",
+    "sysbench-oltp:instances=1,threads=1",
+    "sysbench-oltp:instances=2,threads=2",
 ];
 
 /// How long a program runs that does not end by itself. Shorter runs of programs that start slowly measure their start.
@@ -90,6 +93,8 @@ enum Amount {
     Given(f64),
     /// All rates that the workload reports, times this number, are operations a second.
     Rates(f64),
+    /// Each is a second of the machine's CPU time.
+    CpuSeconds,
 }
 
 impl Operation {
@@ -101,6 +106,10 @@ impl Operation {
         if spec.starts_with("rt-app:") {
             return Ok(Self { name: "loop", amount: Amount::Rates(1.0) });
         }
+        // Both sides compute all the time, but not the same.
+        if stress_ng::stands_for(spec)?.is_some() {
+            return Ok(Self { name: "second of CPU time", amount: Amount::CpuSeconds });
+        }
         let (benchmark, values) = benchmark::named(spec)?;
         let block = f64::from(costs::IPERF3_BLOCK_BYTES);
         let (name, amount) = match benchmark.name {
@@ -108,15 +117,22 @@ impl Operation {
             "netperf-tcp-rr" | "netperf-udp-rr" => ("transaction", Amount::Rates(1.0)),
             "tbench" => ("call", Amount::Rates(1e6 / costs::TBENCH_BYTES as f64)),
             "iperf3" => ("block", Amount::Rates(1e9 / 8.0 / block)),
+            "sysbench-oltp" => {
+                // The average of the instances' rates is reported too.
+                let instances = f64::from(values.number("instances"));
+                ("transaction", Amount::Rates(instances / (instances + 1.0)))
+            }
             _ => return Err(ValidateError::NotCompared(spec.to_owned(), WORKLOADS.join(", "))),
         };
         Ok(Self { name, amount })
     }
 
-    /// Number of operations in a run that reported `metrics` over `seconds`. `None` if a metric has no value.
-    pub fn count(&self, metrics: &[MetricValue], seconds: f64) -> Option<f64> {
+    /// Number of operations in a run that reported `metrics` over `seconds` and took `cpu_ns` of CPU time. `None` if a
+    /// metric has no value.
+    pub fn count(&self, metrics: &[MetricValue], seconds: f64, cpu_ns: f64) -> Option<f64> {
         match self.amount {
             Amount::Given(count) => Some(count),
+            Amount::CpuSeconds => Some(cpu_ns / 1e9),
             Amount::Rates(factor) => {
                 // rt-app's files also have latencies and the time that all took.
                 let rates = metrics.iter().filter(|metric| {
@@ -164,8 +180,8 @@ pub fn simulated(
         let failed = |source| ValidateError::RunOf { workload: spec.to_owned(), source };
         let outcome = simulation.measure(control).map_err(failed)?;
         let seconds = (outcome.elapsed_ns - from.ns().min(outcome.elapsed_ns)) as f64 / 1e9;
-        let operations = operation.count(&outcome.metrics, seconds).unwrap_or(0.0);
         let cpu_ns = outcome.run_time.node_ns.iter().sum::<u64>() as f64;
+        let operations = operation.count(&outcome.metrics, seconds, cpu_ns).unwrap_or(0.0);
         Ok(Counted { operations, cpu_ns, ..tally.counted() })
     };
     seeds.iter().map(one).collect()
@@ -184,7 +200,7 @@ fn loaded(spec: &str) -> Result<Workload, ValidateError> {
 pub fn duration_ns(spec: &str) -> Result<Option<u64>, ValidateError> {
     Ok(match Operation::of(spec)?.amount {
         Amount::Given(_) => None,
-        Amount::Rates(_) => Some(DURATION_NS),
+        Amount::Rates(_) | Amount::CpuSeconds => Some(DURATION_NS),
     })
 }
 
@@ -352,10 +368,16 @@ mod tests {
             rate("a p99", "us", Some(100.0)),
         ];
         let operation = Operation::of("rt-app:schbench").unwrap();
-        assert_eq!(operation.count(&loops, 2.0), Some(14.0));
+        assert_eq!(operation.count(&loops, 2.0, 1.0), Some(14.0));
         let blocks = Operation::of("iperf3").unwrap();
         let gbit = [rate("Bitrate", "Gbits/sec", Some(1.048_576))];
-        assert_eq!(blocks.count(&gbit, 1.0), Some(1000.0));
-        assert_eq!(blocks.count(&[rate("Bitrate", "Gbits/sec", None)], 1.0), None);
+        assert_eq!(blocks.count(&gbit, 1.0, 1.0), Some(1000.0));
+        assert_eq!(blocks.count(&[rate("Bitrate", "Gbits/sec", None)], 1.0, 1.0), None);
+        let transactions = Operation::of("sysbench-oltp:instances=2").unwrap();
+        let eps = [("average", 15.0), ("0", 10.0), ("1", 20.0)];
+        let eps = eps.map(|(name, value)| rate(name, "events/s", Some(value)));
+        assert_eq!(transactions.count(&eps, 3.0, 1.0), Some(90.0));
+        let computing = Operation::of("stress-ng:coremark:threads=3").unwrap();
+        assert_eq!(computing.count(&[], 1.0, 5e9), Some(5.0));
     }
 }

@@ -6,6 +6,7 @@
 //! qemu/             QEMU with the libraries it needs, origin
 //! qemu-own          a link to the QEMU that was given by hand
 //! root-N/           root.ext4 (load lane), root.cpio (exact lane), origin
+//! root-N+NAME/      the same with the packages of an addition
 //! root-own/         the same of the root that was given by hand
 //! apt/              package lists; may be deleted
 //! ```
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::error::{CACHE_VARIABLE, VmError};
+use crate::root::Addition;
 
 /// To be increased when the root's contents change. An old root is then left alone, and a new one is built.
 const ROOT_VERSION: u32 = 3;
@@ -75,8 +77,10 @@ impl Cache {
         self.dir.join("qemu-own")
     }
 
-    pub(crate) fn root(&self) -> PathBuf {
-        self.dir.join(format!("root-{ROOT_VERSION}"))
+    /// The root with the packages of `addition`.
+    pub(crate) fn root(&self, addition: Option<Addition>) -> PathBuf {
+        let added = addition.map_or_else(String::new, |addition| format!("+{}", addition.name));
+        self.dir.join(format!("root-{ROOT_VERSION}{added}"))
     }
 
     /// The root that the user gave.

@@ -52,4 +52,5 @@ pub use guest::{Guest, GuestSpec, Shell};
 pub use job::{Job, JobResult};
 pub use kernel::Kernel;
 pub use prepare::{Given, Pieces};
+pub use root::{Addition, MARIADB};
 pub use survey::Survey;

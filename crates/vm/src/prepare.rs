@@ -7,13 +7,13 @@ use crate::cache::{self, Cache, ORIGIN};
 use crate::error::VmError;
 use crate::kernel::{self, Kernel};
 use crate::qemu::Qemu;
-use crate::root;
+use crate::root::{self, Addition};
 
 /// The Debian release of QEMU and the guest's programs. They bring their own libraries, so the host's release does not
 /// matter.
 pub(crate) const SUITE: &str = "trixie";
 
-/// Pieces that the user gives, which are used instead of fetched ones.
+/// Pieces that the user gives, which are used instead of fetched ones, and what the root must have.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// A kernel: a file, a version, or the beginning of a version.
@@ -22,6 +22,8 @@ pub struct Given {
     pub qemu: Option<PathBuf>,
     /// An ext4 image with the guest's programs.
     pub root: Option<PathBuf>,
+    /// What a root that roost builds has beyond the usual.
+    pub addition: Option<Addition>,
 }
 
 /// All pieces that a guest is made of.
@@ -52,7 +54,7 @@ impl Pieces {
         let (root, initramfs) = match &given.root {
             Some(file) => (existing(file)?, None),
             None => of_folder(cache.own_root())
-                .or_else(|| of_folder(cache.root()))
+                .or_else(|| of_folder(cache.root(given.addition)))
                 .ok_or_else(|| missing(cache, "root for guests", "--root FILE"))?,
         };
         Ok(Self { kernel, qemu, root, initramfs })
@@ -74,7 +76,20 @@ impl Pieces {
         prepare_qemu(cache, given, &mut stable, say)?;
         prepare_root(cache, given, &mut stable, say)?;
         let version = given.kernel.clone().filter(|name| !names_file(name));
-        Self::find(cache, &Given { kernel: version, ..Given::default() })
+        let addition = given.addition;
+        Self::find(cache, &Given { kernel: version, addition, ..Given::default() })
+    }
+
+    /// Builds the root with the addition that `given` asks for, if there is none yet. All other pieces must exist. A
+    /// root that the user gave stays as it is.
+    pub fn add(cache: &Cache, given: &Given, say: &mut dyn FnMut(String)) -> Result<(), VmError> {
+        let is_there = || cache.own_root().is_dir() || cache.root(given.addition).is_dir();
+        if given.addition.is_none() || given.root.is_some() || is_there() {
+            return Ok(());
+        }
+        let _lock = cache.lock()?;
+        cache.sweep();
+        prepare_root(cache, given, &mut None, say)
     }
 }
 
@@ -182,10 +197,10 @@ fn prepare_root(
         cache.complete(&cache.own_root(), |piece| root::keep(&file, piece))?;
     }
     let own = cache.own_root().is_dir();
-    let folder = if own { cache.own_root() } else { cache.root() };
+    let folder = if own { cache.own_root() } else { cache.root(given.addition) };
     if !folder.is_dir() {
         let apt = index(cache, stable, "root", say)?;
-        let packages = root::packages(apt)?;
+        let packages = root::packages(apt, given.addition)?;
         say(format!("root: fetching {} from {}", total(&packages), apt.origin()));
         cache.complete(&folder, |piece| root::build(apt, &packages, piece))?;
     }
@@ -251,6 +266,22 @@ mod tests {
         assert!(error.contains("roost vm prepare") && error.contains("--kernel FILE"), "{error}");
         let error = Pieces::find(&cache, &given).unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_added_to_a_root_that_the_user_gave_or_where_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        let add = |root: Option<&str>, addition| {
+            let given = Given { root: root.map(PathBuf::from), addition, ..Given::default() };
+            Pieces::add(&cache, &given, &mut |line| panic!("{line}")).unwrap();
+        };
+        add(None, None);
+        add(Some("mine.ext4"), Some(root::MARIADB));
+        let place = cache.root(Some(root::MARIADB));
+        assert_ne!(place, cache.root(None), "a piece of its own");
+        std::fs::create_dir(&place).unwrap();
+        add(None, Some(root::MARIADB));
     }
 
     #[test]

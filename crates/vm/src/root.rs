@@ -53,6 +53,19 @@ const PACKAGES: [&str; 30] = [
     "zstd",
 ];
 
+/// Packages beyond those of the root that everybody boots. A root that has them too is a piece of its own, because the
+/// exact lane loads all of a root into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addition {
+    /// Its name, as part of a file's name.
+    pub name: &'static str,
+    /// The packages. Their dependencies are found by apt.
+    pub packages: &'static [&'static str],
+}
+
+/// The server of MariaDB, without the scripts that run it as a service.
+pub const MARIADB: Addition = Addition { name: "mariadb", packages: &["mariadb-server-core"] };
+
 /// Dependencies of stress-ng's graphics stressors. They are 120 MiB, and nothing else needs them.
 const LEFT_OUT: [&str; 3] = ["mesa-libgallium", "libllvm", "libz3-"];
 
@@ -83,10 +96,11 @@ const NEEDED: [&str; 20] = [
     "uname",
 ];
 
-/// The packages of the root with all their dependencies. The package with the links of the merged `/usr` comes first,
-/// because other packages are unpacked through these links.
-pub(crate) fn packages(apt: &Apt) -> Result<Vec<Package>, VmError> {
-    let mut packages = apt.closure(&PACKAGES)?;
+/// The packages of the root and of `addition`, with all their dependencies. The package with the links of the merged
+/// `/usr` comes first, because other packages are unpacked through these links.
+pub(crate) fn packages(apt: &Apt, addition: Option<Addition>) -> Result<Vec<Package>, VmError> {
+    let added = addition.map_or(&[] as &[&str], |addition| addition.packages);
+    let mut packages = apt.closure(&[&PACKAGES, added].concat())?;
     packages.retain(|package| !LEFT_OUT.iter().any(|prefix| package.name.starts_with(prefix)));
     packages.sort_by_key(|package| (package.name != "base-files", package.name.clone()));
     Ok(packages)

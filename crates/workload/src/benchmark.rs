@@ -15,6 +15,7 @@ mod schbench;
 mod settle;
 mod specjbb;
 mod stream;
+pub mod stress_ng;
 mod sysbench;
 mod tbench;
 
@@ -97,20 +98,27 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
     let Some(benchmark) = benchmarks().iter().find(|benchmark| benchmark.name == name) else {
         let known: Vec<&str> = benchmarks().iter().map(|benchmark| benchmark.name).collect();
-        return Err(WorkloadError::UnknownBenchmark {
-            spec: spec.escape_debug().to_string(),
-            meant: end_of(did_you_mean(name, known.iter().copied())),
-            known: known.join(", "),
-        });
+        return Err(unknown(spec, name, &known));
     };
     Ok((benchmark, Values::parse(spec, benchmark, settings)?))
+}
+
+/// The error that `spec` has the `name` of none of the `known` workloads.
+fn unknown(spec: &str, name: &str, known: &[impl AsRef<str>]) -> WorkloadError {
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    WorkloadError::UnknownBenchmark {
+        spec: spec.escape_debug().to_string(),
+        meant: end_of(did_you_mean(name, known.iter().copied())),
+        known: known.join(", "),
+    }
 }
 
 /// A benchmark warms up for its duration divided by this number before it is measured. The number is a choice.
 const WARM_UP_PART: u64 = 4;
 
-/// Creates the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or the path of an
-/// rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it runs.
+/// Creates the workload that `arg` names: a benchmark with parameters, its form for another program ([`rt_app`],
+/// [`stress_ng`]), or the path of an rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it
+/// runs.
 pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
     resolve_noted(arg, duration_ns).map(|loaded| loaded.workload)
 }
@@ -130,8 +138,11 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
     } else if let Some(text) = rt_app::text(arg)? {
         (rtapp::load(&text, arg)?, false)
     } else {
-        let (benchmark, settings) = named(arg)?;
-        let workload = build(arg, benchmark, &settings)?;
+        let form = stress_ng::stands_for(arg)?;
+        let has_results = form.is_none();
+        let (benchmark, settings) = form.map_or_else(|| named(arg), Ok)?;
+        let mut workload = build(arg, benchmark, &settings)?;
+        workload.metrics.retain(|_| has_results);
         (Loaded { workload, notes: Vec::new(), logs: Vec::new() }, benchmark.warms_up)
     };
     let workload = &mut loaded.workload;

@@ -64,11 +64,7 @@ pub fn text(spec: &str) -> Result<Option<String>, WorkloadError> {
     let name = inner.split_once(':').map_or(inner, |(name, _)| name);
     let Some(form) = FORMS.iter().find(|form| form.name == name) else {
         let known: Vec<String> = forms().map(|(name, _)| name).collect();
-        return Err(WorkloadError::UnknownBenchmark {
-            spec: spec.escape_debug().to_string(),
-            meant: super::end_of(roost_names::did_you_mean(spec, known.iter().map(String::as_str))),
-            known: known.join(", "),
-        });
+        return Err(super::unknown(spec, spec, &known));
     };
     let (_, values) = named(inner)?;
     let (seconds, tasks) = (form.seconds, (form.tasks)(&values));
