@@ -26,7 +26,8 @@ start_instance() {
 }
 
 start() {
-	mkdir -p $groups && echo +cpu >/sys/fs/cgroup/cgroup.subtree_control && echo +cpu >$groups/cgroup.subtree_control ||
+	mkdir -p $groups && echo +cpu >/sys/fs/cgroup/cgroup.subtree_control &&
+		echo +cpu >$groups/cgroup.subtree_control ||
 		{ echo "only root can make the cgroups of the instances; ask a guest with --on vm" >&2; exit 1; }
 	for ((one = 0; one < instances; one++)); do
 		start_instance $one $((one == 0 ? weight : 100))
