@@ -2,8 +2,8 @@
 # make test   builds and runs all tests (about ten minutes after the build, on two cores). SEED=2 tries other random
 #             inputs than SEED=1, the default
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
-#               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
-#               which take minutes
+#               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages
+#               and databases, which take minutes
 # make test-long  all rows of sysbench, and rows of autonuma-benchmark that need many seeds: a quarter of an hour
 # make test-look  opens reports in a browser (installs chromium if it is missing): minutes. Screenshots are kept in
 #               target/tmp/look
@@ -78,7 +78,7 @@ endif
 	-@tools/setup mke2fs:e2fsprogs
 	$(CARGO) test --workspace --locked --profile checked --test guest --test guests -- $(IN_GUESTS) \
 		--test-threads=$(GUESTS) --skip live_scheduler $(if $(call without,clang),--skip sched_ext) \
-		$(if $(QUICK),--skip moved::)
+		$(if $(QUICK),--skip moved:: --skip databases)
 endif
 
 test-long: setup
