@@ -14,7 +14,8 @@
  *     2. A task moves if that does not turn the difference around. So moves end when none is an improvement.
  *     3. If no task may move between the two, for example because of affinity, the next ones are asked, four at most.
  *
- * Tasks do not leave the node where they belong.
+ * Tasks do not leave the node where they belong. A task that has waited for so long that the watch lets it run
+ * (watch.h) stays where the watch looks for it: LLCs could hand it to each other, each after it has looked.
  */
 #ifndef ROOST_EVEN_H
 #define ROOST_EVEN_H
@@ -129,7 +130,7 @@ static __always_inline void shift_load(struct roost_llc *src, struct roost_llc *
 #define PULLED 32
 
 /* Moves tasks from an LLC to one with a smaller load. Returns false if no task may or should move. */
-__noinline bool even_out_pair(u32 from, u32 to)
+__noinline bool even_out_pair(u32 from, u32 to, u64 now)
 {
 	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
 	struct roost_cpu *here = this_cpu();
@@ -147,9 +148,10 @@ __noinline bool even_out_pair(u32 from, u32 to)
 		if (!most || dst->pulled >= PULLED)
 			break;
 		task = task_of(p);
+		if (!task || is_patient(task, now))
+			continue;
 		weight = weight_to_move(p, to, src->node != dst->node);
-		if (!task || !weight || weight > most ||
-		    !move_task(&it, p, task, src, dst, from, to))
+		if (!weight || weight > most || !move_task(&it, p, task, src, dst, from, to))
 			continue;
 		shift_load(src, dst, weight);
 		dst->pulled++;
@@ -190,7 +192,7 @@ __noinline u32 heaviest_after(u32 last, u32 node_id, bool others)
 /* Number of LLCs that are asked for a task. */
 #define ASKED 4
 
-__noinline bool pull_into(u32 id, u32 node_id, bool others)
+__noinline bool pull_into(u32 id, u32 node_id, bool others, u64 now)
 {
 	bool pulled = false;
 	u32 from = NONE;
@@ -200,7 +202,7 @@ __noinline bool pull_into(u32 id, u32 node_id, bool others)
 		from = heaviest_after(from, node_id, others);
 		if (from == NONE)
 			break;
-		pulled = from != id && even_out_pair(from, id);
+		pulled = from != id && even_out_pair(from, id, now);
 		if (pulled)
 			break;
 	}
@@ -211,7 +213,7 @@ __noinline bool pull_into(u32 id, u32 node_id, bool others)
 #define FAR_LOOKS 4
 
 /* An LLC compares itself with the other LLCs, and pulls tasks. */
-__noinline int even_out(u32 id, u32 looks)
+__noinline int even_out(u32 id, u32 looks, u64 now)
 {
 	struct roost_llc *llc = llc_at(id);
 	u64 load = load_of(id);
@@ -221,8 +223,8 @@ __noinline int even_out(u32 id, u32 looks)
 	llc->load = load && llc->load ? mean(llc->load, load) : load;
 	if (!llc->load || !llc->serving)
 		return 0;
-	if (looks % FAR_LOOKS || !pull_into(id, llc->node, true))
-		pull_into(id, llc->node, false);
+	if (looks % FAR_LOOKS || !pull_into(id, llc->node, true, now))
+		pull_into(id, llc->node, false, now);
 	return 0;
 }
 

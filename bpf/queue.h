@@ -73,6 +73,14 @@ static __always_inline bool is_bound(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
+#define PATIENCE_NS 1000000000ull
+
+/* Whether a waiting task has waited for so long that the watch lets it run (watch.h). */
+static __always_inline bool is_patient(const struct roost_task *task, u64 now)
+{
+	return before(task->queued_at + PATIENCE_NS, now);
+}
+
 /* Distance from a virtual time to the clock of its queue. */
 __noinline u64 distance(u64 vtime, u64 queue)
 {

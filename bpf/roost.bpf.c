@@ -87,7 +87,7 @@ static __always_inline void begin_wait(struct task_struct *p, struct roost_task 
 {
 	if (!task->queued_at)
 		task->queued_at = now;
-	else if (before(task->queued_at + PATIENCE_NS, now))
+	else if (is_patient(task, now))
 		task_set_vtime(p, clock - slice_ns());
 }
 

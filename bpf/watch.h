@@ -24,7 +24,6 @@
 #include "park.h"
 
 #define WATCH_NS 100000000ull
-#define PATIENCE_NS 1000000000ull
 
 struct roost_watch {
 	struct bpf_timer timer;
@@ -59,7 +58,7 @@ static __always_inline bool pass_patient(u64 *clock, u64 queue, u64 now)
 
 	each_queued(p, it, i, queue, ITER_REVERSE, LAST) {
 		task = task_of(p);
-		if (!task || !before(task->queued_at + PATIENCE_NS, now))
+		if (!task || !is_patient(task, now))
 			continue;
 		move_clock(clock, p->scx.dsq_vtime + slice_ns());
 		found = true;
@@ -152,7 +151,7 @@ static __always_inline void look_at_llc(u32 id, struct roost_watch *watch, u64 n
 	watch_cpus(id, now);
 	bound_search(id, now);
 	if (nr_llcs > 1)
-		even_out(id, watch->looks++);
+		even_out(id, watch->looks++, now);
 }
 
 /* Starts the watch of an LLC. A CPU of the LLC starts it, unless the watch of the machine comes first. */

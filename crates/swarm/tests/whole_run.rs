@@ -121,6 +121,12 @@ fn averages_of_what_a_task_left_are_as_old_as_others() {
     assert_eq!(roost_swarm::check(&Case::of(3_006_972)), Ok(()));
 }
 
+/// In this case the live scheduler's LLCs hand a task of SCHED_IDLE to each other, each after its watch has looked.
+#[test]
+fn a_task_that_has_waited_for_a_second_stays_where_the_watch_looks() {
+    assert_eq!(roost_swarm::check(&Case::of(8_016_547)), Ok(()));
+}
+
 /// In this case a CPU goes while tasks on it have not set their affinity yet. That moves them, maybe to a CPU that
 /// their affinity will leave out.
 #[test]
