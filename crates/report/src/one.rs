@@ -8,9 +8,9 @@ use crate::comparison::Comparison;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OneError {
     /// No metric or counter has this name.
-    #[error("no metric or counter of this name; metrics are {known}{meant}")]
+    #[error("no metric or counter of this name; {known}{meant}")]
     Unknown {
-        /// Names of the metrics.
+        /// Which metrics there are.
         known: String,
         /// The metric or counter that may have been meant, as the end of the sentence.
         meant: String,
@@ -42,8 +42,12 @@ fn unknown(comparison: &Comparison, name: &str) -> OneError {
     let metrics = comparison.metrics.iter().map(|metric| metric.name.as_str());
     let counters = comparison.counters.iter().map(|counter| counter.name.as_str());
     let meant = did_you_mean(name, metrics.clone().chain(counters));
+    let known = match metrics.clone().next() {
+        Some(_) => format!("metrics are {}", metrics.collect::<Vec<_>>().join(", ")),
+        None => "the workload has no metrics".to_owned(),
+    };
     OneError::Unknown {
-        known: metrics.collect::<Vec<_>>().join(", "),
+        known,
         meant: meant.map_or_else(String::new, |question| format!("; {question}")),
     }
 }
@@ -72,5 +76,8 @@ mod tests {
             told("tme"),
             "no metric or counter of this name; metrics are time; did you mean time?"
         );
+        let c = Comparison { metrics: Vec::new(), ..c };
+        let told = one(&c, "time").unwrap_err().to_string();
+        assert_eq!(told, "no metric or counter of this name; the workload has no metrics");
     }
 }

@@ -21,17 +21,24 @@ pub(crate) const TEXT_COLUMNS: usize = 4;
 /// Follows a change whose confidence interval is disjoint from the baseline's.
 const MARK: &str = "*";
 
+/// Takes the place of the metrics of a workload that is only compared by what the scheduler did.
+const NO_METRICS: &str = "The workload has no metrics.\n";
+
 /// The comparison as a table. Each metric has a row per scheduler with arithmetic mean, standard deviation and change.
 /// Below follow how often mechanisms acted, where tasks ran, where they were placed, and how to read the table. The
 /// table is at most `width` columns wide, unless a single number is wider.
 pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     let series = series::series(&comparison.metrics);
     let shown = series.iter().map(|series| series.shown());
-    let rows = shown.flat_map(|metric| metric_rows(comparison, &metric));
+    let rows: Vec<_> = shown.flat_map(|metric| metric_rows(comparison, &metric)).collect();
     let mut out = wrapped(&comparison.heading(), width);
-    out.push_str(&fitting_table(&METRIC_COLUMNS, rows.collect(), TEXT_COLUMNS, width));
-    let members = series.iter().filter_map(|series| series.legend(comparison));
-    out.push_str(&wrapped(&(legend(comparison) + &members.collect::<String>()), width));
+    if rows.is_empty() {
+        out.push_str(NO_METRICS);
+    } else {
+        out.push_str(&fitting_table(&METRIC_COLUMNS, rows, TEXT_COLUMNS, width));
+        let members = series.iter().filter_map(|series| series.legend(comparison));
+        out.push_str(&wrapped(&(legend(comparison) + &members.collect::<String>()), width));
+    }
     let comparisons = std::slice::from_ref(comparison);
     out.push_str(&Places { comparisons, inputs: (&[], &[Vec::new()]), width }.text());
     out.push_str(&placement(comparison, width));
@@ -346,6 +353,14 @@ mod tests {
         let second = outcome(Better::Lower, None, &counters);
         let experiment = experiment("netperf", &["roost", "fair@5.19"]);
         Comparison::new(experiment, vec![vec![first], vec![second]])
+    }
+
+    #[test]
+    fn a_workload_without_metrics_says_so() {
+        let all = comparison(Better::Lower, &[&[Some(1.0)], &[Some(2.0)]]);
+        let text = table(&Comparison { metrics: Vec::new(), ..all }, None);
+        assert!(text.contains("\nThe workload has no metrics.\n"), "{text}");
+        assert!(!text.contains("stddev") && !text.contains("change:"), "{text}");
     }
 
     #[test]
