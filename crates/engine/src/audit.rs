@@ -64,6 +64,7 @@ impl World {
     /// examined.
     pub(crate) fn audit(&self) -> usize {
         self.audit_current();
+        self.audit_speeds();
         self.audit_idle();
         self.audit_arrivals();
         self.audit_waiting();
@@ -95,6 +96,14 @@ impl World {
         }
         let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
         assert_eq!(running, current, "running tasks, and CPUs with a current task, at {now:?}");
+    }
+
+    /// A busy CPU has the speed that follows from the clock of its package and from the other CPUs of its core.
+    fn audit_speeds(&self) {
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            let right = state.current.is_none() || state.speed_1024 == self.core_speed(cpu);
+            assert!(right, "CPU {cpu} has speed {} at {:?}", state.speed_1024, self.now);
+        }
     }
 
     /// No CPU has spent more time in interrupts than has passed.

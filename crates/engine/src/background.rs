@@ -224,7 +224,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let of_kernel = match event {
             Event::SchedulerTimer(_) => true,
             Event::Timer(task) => self.world.tasks[task.index()].kernel,
-            Event::RunEnd(_) | Event::Tick(_) | Event::Interrupt(_) => false,
+            Event::RunEnd(_) | Event::Tick(_) | Event::Interrupt(_) | Event::Clocks => false,
         };
         let idle = || self.world.cpus.iter().all(|cpu| cpu.current.is_none());
         let comes = |(index, task): (usize, &Task)| match task.state {

@@ -22,7 +22,7 @@ use crate::task::{Activity, Task};
 use crate::time::Time;
 use crate::world::{CpuState, Looking, World};
 
-/// Speed of a CPU that has its core for itself.
+/// Speed of a CPU that has its core for itself, at the clock that all other figures stand for.
 pub(crate) const FULL_SPEED: u16 = 1024;
 
 impl World {
@@ -68,37 +68,68 @@ impl World {
     /// The CPU became busy or idle: the other CPUs of its core change their speed.
     #[inline]
     pub(crate) fn update_core_speed(&mut self, cpu: CpuId) {
-        if self.smt {
+        if self.smt || self.power.is_some() {
             self.share_core(cpu);
         }
     }
 
-    /// [`World::update_core_speed`] where cores have several CPUs.
+    /// [`World::update_core_speed`] where cores have several CPUs, or packages have clocks.
     fn share_core(&mut self, cpu: CpuId) {
+        let speed = self.core_speed(cpu);
         let core = self.machine.cpus[cpu].core as usize;
         let Self { core_cpus, cpus, tasks, stale, memory, now, .. } = self;
         let siblings = &core_cpus[core][..];
-        let busy = siblings.iter().filter(|&&c| cpus[c].current.is_some()).count();
-        // At most 1024, because it is a share of FULL_SPEED.
-        let shared = self.machine.figures.smt_speed_1024.value as u16;
-        let speed = if busy == 1 { FULL_SPEED } else { shared };
         for &sibling in siblings {
-            let state = &mut cpus[sibling];
-            // An idle CPU gets its speed when it becomes busy.
-            if state.current.is_none() || state.speed_1024 == speed {
-                continue;
-            }
-            state.settle(tasks, *now);
-            state.speed_1024 = speed;
-            state.mark_stale(sibling, stale);
-            if let Some(memory) = memory {
+            let changed = cpus[sibling].set_speed(sibling, speed, tasks, stale, *now);
+            if changed && let Some(memory) = memory {
                 memory.reprice(sibling);
             }
         }
     }
+
+    /// The clock of `cpu` has changed.
+    pub(crate) fn follow_clock(&mut self, cpu: CpuId) {
+        let speed = self.core_speed(cpu);
+        let Self { cpus, tasks, stale, now, .. } = self;
+        cpus[cpu].set_speed(cpu, speed, tasks, stale, *now);
+    }
+
+    /// The speed of each busy CPU of a core, by the clock of its package and by how many of its CPUs are busy.
+    pub(crate) fn core_speed(&self, cpu: CpuId) -> u16 {
+        ((u32::from(self.core_share(cpu)) * u32::from(self.clock_1024(cpu))) >> 10) as u16
+    }
+
+    /// What each busy CPU of a core gets of it, in 1024ths of what it gets alone.
+    pub(crate) fn core_share(&self, cpu: CpuId) -> u16 {
+        let siblings = &self.core_cpus[self.machine.cpus[cpu].core as usize];
+        let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
+        // At most 1024, because it is a share of FULL_SPEED.
+        let shared = self.machine.figures.smt_speed_1024.value as u16;
+        if busy > 1 { shared } else { FULL_SPEED }
+    }
 }
 
 impl CpuState {
+    /// Sets the speed of `cpu`, which this is. Returns whether it has changed. An idle CPU gets its speed when it
+    /// becomes busy.
+    #[inline]
+    fn set_speed(
+        &mut self,
+        cpu: CpuId,
+        speed_1024: u16,
+        tasks: &mut [Task],
+        stale: &mut Vec<CpuId>,
+        now: Time,
+    ) -> bool {
+        if self.current.is_none() || self.speed_1024 == speed_1024 {
+            return false;
+        }
+        self.settle(tasks, now);
+        self.speed_1024 = speed_1024;
+        self.mark_stale(cpu, stale);
+        true
+    }
+
     /// Adds `cpu`, which this is, to the CPUs whose end of run must be computed again.
     #[inline]
     pub(crate) fn mark_stale(&mut self, cpu: CpuId, stale: &mut Vec<CpuId>) {

@@ -22,10 +22,13 @@ pub(crate) enum Event {
     Timer(TaskId),
     /// The scheduler's timer of a CPU.
     SchedulerTimer(CpuId),
+    /// The hardware sets the clocks of all packages.
+    Clocks,
 }
 
 /// Names of the kinds of events, in the order of [`Counters::events`](crate::Counters::events).
-pub const EVENT_NAMES: [&str; 5] = ["run_end", "tick", "interrupt", "timer", "scheduler_timer"];
+pub const EVENT_NAMES: [&str; 6] =
+    ["run_end", "tick", "interrupt", "timer", "scheduler_timer", "clocks"];
 
 impl Event {
     pub(crate) fn kind(self) -> usize {
@@ -35,6 +38,7 @@ impl Event {
             Event::Interrupt(_) => 2,
             Event::Timer(_) => 3,
             Event::SchedulerTimer(_) => 4,
+            Event::Clocks => 5,
         }
     }
 }
@@ -65,7 +69,7 @@ pub(crate) struct EventQueue {
     sequence: u64,
 }
 
-/// Slots per CPU. The tasks' slots follow.
+/// Slots per CPU. One for the clocks and the tasks' slots follow.
 const CPU_SLOTS: usize = 4;
 
 const LEVELS: usize = 3;
@@ -209,7 +213,7 @@ impl EventQueue {
     pub(crate) fn new(nr_cpus: usize) -> Self {
         Self {
             nr_cpus,
-            entries: vec![ABSENT; CPU_SLOTS * nr_cpus],
+            entries: vec![ABSENT; CPU_SLOTS * nr_cpus + 1],
             levels: [(); LEVELS].map(|()| Level::new()),
             beyond: Vec::new(),
             now: Time(0),
@@ -225,14 +229,17 @@ impl EventQueue {
             Event::Tick(cpu) => CPU_SLOTS * cpu + 1,
             Event::Interrupt(cpu) => CPU_SLOTS * cpu + 2,
             Event::SchedulerTimer(cpu) => CPU_SLOTS * cpu + 3,
-            Event::Timer(task) => CPU_SLOTS * self.nr_cpus + task.index(),
+            Event::Clocks => CPU_SLOTS * self.nr_cpus,
+            Event::Timer(task) => CPU_SLOTS * self.nr_cpus + 1 + task.index(),
         }
     }
 
     #[inline]
     fn event(&self, slot: usize) -> Event {
-        if let Some(task) = slot.checked_sub(CPU_SLOTS * self.nr_cpus) {
-            return Event::Timer(TaskId(task as u32));
+        if let Some(other) = slot.checked_sub(CPU_SLOTS * self.nr_cpus) {
+            return other
+                .checked_sub(1)
+                .map_or(Event::Clocks, |task| Event::Timer(TaskId(task as u32)));
         }
         match (slot / CPU_SLOTS, slot % CPU_SLOTS) {
             (cpu, 0) => Event::RunEnd(cpu),

@@ -34,6 +34,7 @@ mod memory;
 mod mutex;
 mod outcome;
 mod own_thread;
+mod power;
 mod reached;
 mod record;
 mod run;

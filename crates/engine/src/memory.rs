@@ -400,7 +400,7 @@ impl World {
         let Some(mut memory) = self.memory.take() else { return };
         let mut concerned = std::mem::take(&mut memory.pending);
         for &cpu in &concerned {
-            memory.price(cpu, self.cpus[cpu].speed_1024);
+            memory.price(cpu, self.core_share(cpu));
         }
         memory.share(&mut concerned);
         for &cpu in &concerned {

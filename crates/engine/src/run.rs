@@ -14,6 +14,7 @@ use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{Outcome, outcome};
 use crate::own_thread;
+use crate::power::PowerState;
 use crate::reached::{self, Missing, TooShort};
 use crate::record::{Recorder, Start};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
@@ -313,6 +314,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         world.processes = workload.processes.iter().map(ProcessState::new).collect();
         world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
+        world.power = PowerState::new(machine, scheduler.tick_ns());
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
             tick_ns: scheduler.tick_ns(),
@@ -395,12 +397,15 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if let Event::RunEnd(cpu) = event {
             return self.handle_run_end(cpu);
         }
-        let cpu = self.world.cpu_of(event);
+        let Some(cpu) = self.world.cpu_of(event) else {
+            self.world.set_clocks();
+            return self.world.rearm_stale();
+        };
         if self.world.defer(cpu, event) {
             return;
         }
         let interrupted = match event {
-            Event::RunEnd(_) => false,
+            Event::RunEnd(_) | Event::Clocks => false,
             Event::Tick(_) => {
                 self.tick(cpu);
                 true
@@ -702,6 +707,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if previous.is_none() && next.is_none() {
             if pick == Pick::Idle {
                 self.world.go_idle(cpu);
+                self.world.enter_idle_state(cpu, was_idle);
                 if !was_idle {
                     self.scheduler.idle_changed(&mut self.world, cpu, true);
                 }
@@ -722,11 +728,17 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         match next {
             Some(id) => {
+                if was_idle {
+                    self.world.leave_idle_state(cpu);
+                }
                 self.start_task(cpu, id);
                 let llc = self.world.machine.cpus[cpu].llc as usize;
                 self.world.sharing.started(llc, self.world.now);
             }
-            None if pick == Pick::Idle => self.world.go_idle(cpu),
+            None if pick == Pick::Idle => {
+                self.world.go_idle(cpu);
+                self.world.enter_idle_state(cpu, false);
+            }
             None => {}
         }
         if self.world.memory.is_some() {

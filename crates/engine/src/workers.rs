@@ -4,7 +4,7 @@
 //! Linux's `ondemand` of 2013 has a worker on each CPU that checks how busy the CPU was since the
 //! last check. Its timer is deferrable and expires at the same jiffy on all CPUs
 //! (`dbs_timer_init()`, `do_dbs_timer()`): at the first tick after the period that finds the CPU
-//! busy. Frequencies are constant in the simulation. What remains is that the running task is
+//! busy. It changes no clock in the simulation. What remains is that the running task is
 //! preempted for some microseconds, and other CPUs see it wait.
 
 use roost_machine::{Machine, Sampling};

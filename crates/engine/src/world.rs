@@ -15,6 +15,7 @@ use crate::events::{Event, EventQueue};
 use crate::facts::ProcessState;
 use crate::memory::Memory;
 use crate::outcome::LlcSharing;
+use crate::power::PowerState;
 use crate::record::Recorder;
 use crate::scheduler::{CpuId, TaskId, Work};
 use crate::task::{State, Task};
@@ -71,6 +72,8 @@ pub struct World {
     pub(crate) run_ns: Vec<u64>,
     /// What each CPU has spent in interrupts; empty if the scheduler does not ask for it.
     pub(crate) interrupts: Vec<InterruptTime>,
+    /// Clocks and idle states; `None` if the machine's figures have none.
+    pub(crate) power: Option<Box<PowerState>>,
 }
 
 /// What a CPU has spent in interrupts and softirqs.
@@ -559,6 +562,7 @@ impl World {
             counters: Counters::default(),
             run_ns: vec![0; nr_cpus],
             interrupts: Vec::new(),
+            power: None,
             smt: machine.has_smt(),
             core_cpus: machine.cores.iter().map(|core| core.cpus.iter().collect()).collect(),
             machine,
@@ -597,7 +601,7 @@ impl World {
     #[inline]
     pub(crate) fn interrupt_latency(&mut self, from: CpuId, to: CpuId) -> u64 {
         let exit = match self.cpus[to].current {
-            None if !self.machine.takes_turns => self.machine.figures.idle_exit_ns.value,
+            None if !self.machine.takes_turns => self.wake_idle_ns(to),
             _ => 0,
         };
         let late = if self.fault() { self.random_below(LATEST_NS) } else { 0 };
@@ -640,9 +644,9 @@ impl World {
     /// Time that `cpu` takes for the interrupt of a timer, ns.
     #[inline]
     pub(crate) fn timer_interrupt_ns(&self, cpu: CpuId) -> u64 {
-        let figures = &self.machine.figures;
         let idle = self.cpus[cpu].current.is_none();
-        figures.interrupt_ns.value + if idle { figures.idle_exit_ns.value } else { 0 }
+        let exit = if idle { self.idle_exit_ns(cpu) } else { 0 };
+        self.machine.figures.interrupt_ns.value + exit
     }
 
     /// Charges `cpu` for an interrupt.
@@ -688,11 +692,12 @@ impl World {
 
     /// The CPU on which an event happens.
     #[inline]
-    pub(crate) fn cpu_of(&self, event: Event) -> CpuId {
+    pub(crate) fn cpu_of(&self, event: Event) -> Option<CpuId> {
         match event {
-            Event::RunEnd(cpu) | Event::Tick(cpu) => cpu,
-            Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => cpu,
-            Event::Timer(task) => self.timer_cpu(task),
+            Event::RunEnd(cpu) | Event::Tick(cpu) => Some(cpu),
+            Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => Some(cpu),
+            Event::Timer(task) => Some(self.timer_cpu(task)),
+            Event::Clocks => None,
         }
     }
 

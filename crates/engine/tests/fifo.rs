@@ -116,6 +116,19 @@ fn smt_siblings_slow_each_other_down() {
     assert!((ratio / slowdown - 1.0).abs() < 0.05, "{ratio} against {slowdown}");
 }
 
+/// On EPYC 7763 one active core of a package has 3500 MHz, and 64 have 3000.
+#[test]
+fn tasks_run_at_the_clock_of_their_package() {
+    let alone = vec![Op::Run { ns: 100_000_000 }];
+    let elapsed = |tasks: u32| {
+        let on = |cpu| Template { affinity: Some(vec![cpu]), ..template("a", alone.clone()) };
+        let tasks = (0..tasks).map(|cpu| (on(cpu), 1)).collect();
+        run_watched(&machine("zen3-2s"), &workload(tasks), 1).0.elapsed_ns as f64
+    };
+    let ratio = elapsed(64) / elapsed(1);
+    assert!((ratio / (3500.0 / 3000.0) - 1.0).abs() < 0.02, "{ratio}");
+}
+
 #[test]
 fn a_migration_costs_the_refill_of_the_working_set() {
     // Two phases: anywhere, then pinned to CPU 0, started on CPU 1 by its affinity.

@@ -8,6 +8,8 @@
 //! load. A new task has no load yet and is on no queue, so nothing has to be left out of the
 //! statistics here.
 
+use std::cmp::Reverse;
+
 use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::CpuSet;
 use roost_workload::Policy;
@@ -329,8 +331,8 @@ impl Fair {
         sums
     }
 
-    /// `find_idlest_group_cpu`. All CPUs have the same idle state, so the idle CPU that went idle
-    /// last wins: its caches and its core are the warmest.
+    /// `find_idlest_group_cpu`. The idle CPU that is the first to be awake wins. Of several, it is the one that went
+    /// idle last: its caches and its core are the warmest.
     fn find_idlest_group_cpu(
         &self,
         world: &World,
@@ -339,7 +341,7 @@ impl Fair {
         group: GroupId,
     ) -> CpuId {
         let span = &self.topology.group(group).span;
-        let mut latest_idle: Option<(u64, CpuId)> = None;
+        let mut best_idle: Option<(Reverse<u64>, u64, CpuId)> = None;
         let mut least_loaded: Option<(u64, CpuId)> = None;
         for candidate in span.iter().filter(|&cpu| world.allowed(task).contains(cpu)) {
             let displaces = !self.features.placement.new_tasks_see_allowed_cpus
@@ -349,15 +351,17 @@ impl Fair {
             }
             let rq = &self.rqs[candidate];
             if world.is_idle(candidate) {
-                let since = rq.idle_since.unwrap_or(0);
-                if latest_idle.is_none_or(|(latest, _)| since > latest) {
-                    latest_idle = Some((since, candidate));
+                let (exit, since) =
+                    (Reverse(world.idle_exit_ns(candidate)), rq.idle_since.unwrap_or(0));
+                if best_idle.is_none_or(|(least, latest, _)| (exit, since) > (least, latest)) {
+                    best_idle = Some((exit, since, candidate));
                 }
             } else if least_loaded.is_none_or(|(least, _)| self.cpu_load(candidate) < least) {
                 least_loaded = Some((self.cpu_load(candidate), candidate));
             }
         }
-        latest_idle.or(least_loaded).map_or(cpu, |(_, cpu)| cpu)
+        let best_idle = best_idle.map(|(_, _, cpu)| cpu);
+        best_idle.or(least_loaded.map(|(_, cpu)| cpu)).unwrap_or(cpu)
     }
 }
 

@@ -5,10 +5,10 @@
 //! "assumption": a choice of this project. A figure that several machines share stands once, in
 //! [`COMMON`].
 
-use crate::{Figure, Figures, Sampling};
+use crate::{Figure, Figures, Power, Sampling};
 
 /// Short form for the tables below.
-const fn figure(value: u64, source: &'static str) -> Figure {
+pub(crate) const fn figure(value: u64, source: &'static str) -> Figure {
     Figure { value, source }
 }
 
@@ -102,6 +102,7 @@ const COMMON: Figures = Figures {
         "measured: five hooks of roost's scheduler as machine code take 466 ns for 859 instructions (docs/scx.md)",
     ),
     sampling: None,
+    power: None,
 };
 
 const CASCADE_LAKE_LINE: Figure =
@@ -469,6 +470,7 @@ impl Figures {
         .chain(self.sampling.into_iter().flat_map(|sampling| {
             [("sampling.period_ns", sampling.period_ns), ("sampling.run_ns", sampling.run_ns)]
         }))
+        .chain(self.power.into_iter().flat_map(Power::figures))
     }
 }
 

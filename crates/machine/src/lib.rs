@@ -26,6 +26,7 @@ mod files;
 pub mod hwloc;
 pub mod lscpu;
 mod osset;
+mod power;
 mod presets;
 pub mod synthetic;
 mod sysfs;
@@ -38,6 +39,7 @@ pub use access::MemoryCosts;
 pub use cpuset::CpuSet;
 pub use draw::{DrawOptions, draw};
 pub use error::MachineError;
+pub use power::{COSTS_MHZ, IdleState, Power};
 pub use presets::presets;
 use serde::Serialize;
 
@@ -238,6 +240,9 @@ pub struct Figures {
     pub instruction_ps: Figure,
     /// The threads of the frequency governor; `None` if it has none.
     pub sampling: Option<Sampling>,
+    /// Clocks and idle states; `None` if the clock is constant and the idle state of `idle_exit_ns` is the only one, or
+    /// if nothing is known.
+    pub power: Option<Power>,
 }
 
 /// Threads, one per CPU, with which a frequency governor samples how busy CPUs are.

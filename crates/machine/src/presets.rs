@@ -10,6 +10,7 @@ use crate::error::MachineError;
 use crate::figures::{
     CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_12, ZEN3, ZEN4,
 };
+use crate::power::{self, EPYC_7763, EPYC_9654};
 use crate::{Figures, Guess, Machine};
 
 const MIB: u64 = 1 << 20;
@@ -82,7 +83,7 @@ const ZEN3_2S: Preset = Preset {
     memory_mib: &[],
     distances: AMD_DISTANCES,
     vendor: Some("AuthenticAMD"),
-    figures: ZEN3,
+    figures: Figures { power: Some(EPYC_7763), ..ZEN3 },
     takes_turns: false,
     guesses: &[ZEN3_DISTANCE],
 };
@@ -136,7 +137,7 @@ const PRESETS: &[Preset] = &[
         name: "zen4-2s",
         description: "2 x AMD Genoa 9654: 2 nodes x 12 LLCs x 8 cores x 2 threads",
         llcs_per_node: 12,
-        figures: ZEN4,
+        figures: Figures { power: Some(EPYC_9654), ..ZEN4 },
         guesses: &[],
         ..ZEN3_2S
     },
@@ -149,11 +150,17 @@ const PRESETS: &[Preset] = &[
         llc_bytes: Some(105 * MIB),
         distances: INTEL_DISTANCES,
         vendor: None,
+        // The author's test scripts switch turbo and C6 off (run-schedtests.sh of schedtests, since 2022-04-11), and
+        // intel_idle of 5.19-rc1 knows only C1 and C6 of Sapphire Rapids. So its clock is constant, and C1 is the only
+        // idle state.
         figures: SAPPHIRE_RAPIDS,
         guesses: &[
             ("assumed-llc-size", "105 MB, recalled of the 56-core Sapphire Rapids; not published"),
-            ("assumed-smt", "56 cores x 2 threads; published are 112 CPUs an LLC"),
-            ("assumed-nodes", "one node; the number of LLCs is not published"),
+            (
+                "assumed-smt",
+                "56 cores x 2 threads, as the author's later texts; this one has 112 CPUs an LLC",
+            ),
+            ("assumed-nodes", "one node: the author's scripts take the second package offline"),
         ],
         ..ZEN3_2S
     },
@@ -165,7 +172,7 @@ const PRESETS: &[Preset] = &[
         llc_bytes: Some(33 * MIB),
         distances: INTEL_DISTANCES,
         vendor: None,
-        figures: CASCADE_LAKE,
+        figures: Figures { power: Some(power::CASCADE_LAKE), ..CASCADE_LAKE },
         guesses: &[
             ("assumed-llc-size", "33 MB, recalled of 24-core Skylake; the model is not published"),
             ("assumed-smt", "24 cores x 2 threads a node; published are 2 nodes and 96 CPUs"),
@@ -182,7 +189,7 @@ const PRESETS: &[Preset] = &[
         llc_bytes: Some(27 * MIB + MIB / 2),
         distances: INTEL_DISTANCES,
         vendor: None,
-        figures: CASCADE_LAKE,
+        figures: Figures { power: Some(power::CASCADE_LAKE), ..CASCADE_LAKE },
         guesses: &[
             (
                 "assumed-machine",

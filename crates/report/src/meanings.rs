@@ -53,6 +53,7 @@ const ENGINE: &[Counter] = &[
     counter("events_interrupt", "simulator events: interrupts from one CPU to another"),
     counter("events_timer", "simulator events: timers of tasks"),
     counter("events_scheduler_timer", "simulator events: timers of the scheduler"),
+    counter("events_clocks", "simulator events: the hardware sets clocks"),
 ];
 
 const MEMORY: &[Counter] = &[

@@ -111,8 +111,10 @@ impl Places<'_> {
 }
 
 /// Follows tables of how often mechanisms acted.
-const ACTED_LEGEND: &str =
-    "\nacted: how often the mechanism decided something; -: it is off or missing.\n";
+const ACTED_LEGEND: &str = "
+acted: how often the mechanism decided something; -: it is off or missing.
+Versions have rules of their own for a mechanism. Each counts what its rule decided.
+";
 
 /// For each scheduler its name, and how often each of these mechanisms acted.
 fn acted_rows(comparison: &Comparison, mechanisms: &[&str]) -> Vec<Vec<String>> {

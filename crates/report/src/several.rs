@@ -128,6 +128,7 @@ mod tests {
                       \x20        mine                      5\n\
                       \n\
                       acted: how often the mechanism decided something; -: it is off or missing.\n\
+                      Versions have rules of their own for a mechanism. Each counts what its rule decided.\n\
                       \n\
                       machine  node% (simulated)      0     1  memory_local%\n\
                       zen3     base                25.0  75.0           75.0\n\

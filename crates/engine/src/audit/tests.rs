@@ -62,6 +62,11 @@ fn the_current_task_of_a_cpu_runs_there_and_may() {
 }
 
 #[test]
+fn a_busy_cpu_has_the_speed_that_its_core_and_its_clock_give() {
+    assert_found(|w| w.cpus[1].speed_1024 = 589, "CPU 1 has speed 589");
+}
+
+#[test]
 fn a_cpu_that_looks_idle_runs_nothing_and_looks_for_nothing() {
     assert_found(|w| w.idle.insert(1), "current on CPU 1, which looks idle");
     let looks = |w: &mut World| {

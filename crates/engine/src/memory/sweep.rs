@@ -385,8 +385,8 @@ impl Memory {
         }
     }
 
-    /// Sets the bandwidth that the sweep on `cpu` wants. The CPU runs at `speed_1024`, which is
-    /// 1024 for a core without busy siblings.
+    /// Sets the bandwidth that the sweep on `cpu` wants. The CPU gets `speed_1024` of its core,
+    /// which is 1024 without busy siblings.
     pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
         if !self.running[cpu].is_busy() {
             return self.bandwidth.set(cpu, 0, false, &[]);
