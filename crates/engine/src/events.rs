@@ -218,27 +218,31 @@ impl EventQueue {
         }
     }
 
+    /// Slots of one kind are side by side: the ends of runs are most events, and fill few cache lines.
     #[inline]
     fn slot(&self, event: Event) -> usize {
         match event {
-            Event::RunEnd(cpu) => CPU_SLOTS * cpu,
-            Event::Tick(cpu) => CPU_SLOTS * cpu + 1,
-            Event::Interrupt(cpu) => CPU_SLOTS * cpu + 2,
-            Event::SchedulerTimer(cpu) => CPU_SLOTS * cpu + 3,
+            Event::RunEnd(cpu) => cpu,
+            Event::Tick(cpu) => self.nr_cpus + cpu,
+            Event::Interrupt(cpu) => 2 * self.nr_cpus + cpu,
+            Event::SchedulerTimer(cpu) => 3 * self.nr_cpus + cpu,
             Event::Timer(task) => CPU_SLOTS * self.nr_cpus + task.index(),
         }
     }
 
     #[inline]
     fn event(&self, slot: usize) -> Event {
-        if let Some(task) = slot.checked_sub(CPU_SLOTS * self.nr_cpus) {
-            return Event::Timer(TaskId(task as u32));
-        }
-        match (slot / CPU_SLOTS, slot % CPU_SLOTS) {
-            (cpu, 0) => Event::RunEnd(cpu),
-            (cpu, 1) => Event::Tick(cpu),
-            (cpu, 2) => Event::Interrupt(cpu),
-            (cpu, _) => Event::SchedulerTimer(cpu),
+        let nr_cpus = self.nr_cpus;
+        if slot < nr_cpus {
+            Event::RunEnd(slot)
+        } else if let Some(task) = slot.checked_sub(CPU_SLOTS * nr_cpus) {
+            Event::Timer(TaskId(task as u32))
+        } else if slot < 2 * nr_cpus {
+            Event::Tick(slot - nr_cpus)
+        } else if slot < 3 * nr_cpus {
+            Event::Interrupt(slot - 2 * nr_cpus)
+        } else {
+            Event::SchedulerTimer(slot - 3 * nr_cpus)
         }
     }
 
