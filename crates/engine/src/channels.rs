@@ -12,17 +12,18 @@ use crate::interpret::Step;
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Scheduler, TaskId};
 
-/// A pipe or socket.
+/// A pipe or socket. What most reads and writes of a socket use is in the first cache line.
+#[repr(C, align(64))]
 pub(crate) struct ChannelState {
     pub spec: Channel,
     /// What is unread of a socket, in the unit of its capacity.
     pub used_bytes: u32,
+    pub readers: VecDeque<TaskId>,
+    pub writers: VecDeque<TaskId>,
     /// Sizes of the unread writes, if reads keep messages apart.
     pub messages: VecDeque<u32>,
     /// What is unread of a pipe.
     pub ring: Ring,
-    pub readers: VecDeque<TaskId>,
-    pub writers: VecDeque<TaskId>,
 }
 
 /// The ring of a pipe.
@@ -195,7 +196,7 @@ impl<S: Scheduler> Engine<'_, S> {
         }
         let sync = channel.spec.sync_wakeup;
         if channel.spec.kind == ChannelKind::Unix {
-            if channel.has_space() {
+            if !channel.writers.is_empty() && channel.has_space() {
                 // unix_write_space(): the waiters are not exclusive, so all are woken.
                 for writer in std::mem::take(&mut channel.writers) {
                     self.wake_from(cpu, id, Some(writer), sync);

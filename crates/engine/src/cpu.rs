@@ -43,6 +43,14 @@ impl World {
         if self.memory.as_ref().is_some_and(|memory| memory.is_unsettled()) {
             self.share_bandwidth();
         }
+        if !self.stale.is_empty() {
+            self.rearm_all_stale();
+        }
+    }
+
+    /// [`World::rearm_stale`] when bandwidth is shared and some CPU is stale.
+    #[inline(never)]
+    fn rearm_all_stale(&mut self) {
         while let Some(cpu) = self.stale.pop() {
             let state = &mut self.cpus[cpu];
             state.stale = false;

@@ -20,7 +20,7 @@ impl World {
     /// Whether `cpu` is neither offline nor about to go offline (`cpu_active()`).
     #[inline]
     pub fn is_active(&self, cpu: CpuId) -> bool {
-        !self.inactive.contains(cpu)
+        !self.some_inactive || !self.inactive.contains(cpu)
     }
 
     /// `cpu` begins to go offline, or is back. CPU `by` executes this. The scheduler is not told. At least one CPU must
@@ -28,9 +28,11 @@ impl World {
     pub fn set_active(&mut self, by: CpuId, cpu: CpuId, active: bool) {
         if active {
             self.inactive.remove(cpu);
+            self.some_inactive = !self.inactive.is_empty();
             return;
         }
         self.inactive.insert(cpu);
+        self.some_inactive = true;
         if let Some(task) = self.current(cpu) {
             self.push_away(by, cpu, task);
         }

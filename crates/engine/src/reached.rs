@@ -100,7 +100,7 @@ fn sleeps(workload: &Workload, class: &str) -> bool {
 
 /// Whether a task has begun its first work operation. A loop may repeat that one.
 pub(crate) fn is_at_work(program: &Program, task: &Task) -> bool {
-    task.pc as usize > first_work(program) || task.loops.iter().any(|&done| done > 0)
+    task.pc as usize > first_work(program) || task.is_in_loop()
 }
 
 /// Index of the first operation that is neither a common start nor a setting; the number of

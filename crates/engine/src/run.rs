@@ -845,7 +845,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     pub(crate) fn new_task(&mut self, template: u32, cpu: CpuId, parent: TaskId) -> TaskId {
         let spec = &self.workload.templates[template as usize];
         let Task { group: inherited, pid, .. } = self.world.tasks[parent.index()];
-        let task = Task {
+        let mut task = Task {
             template,
             process: spec.process,
             parent: Some(Person { id: parent, pid }),
@@ -854,11 +854,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             policy: spec.policy,
             allowed: self.affinities[template as usize].first.clone(),
             nr_allowed: self.affinities[template as usize].first.len(),
-            loops: vec![0; spec.program.loop_depth as usize],
-            timers: vec![None; spec.program.own_timers as usize],
+            timers: vec![None; spec.program.own_timers as usize].into(),
             latency_class: self.latencies.index_of(&spec.class),
             ..self.blank_task(cpu)
         };
+        task.set_loop_depth(spec.program.loop_depth);
         self.add_task(task)
     }
 
@@ -928,7 +928,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// All counts up to now.
-    fn totals(&self) -> Totals {
+    fn totals(&mut self) -> Totals {
+        self.latencies.record_pending();
         Totals::now(&self.world, &self.scheduler, &self.shared, &self.latencies)
     }
 

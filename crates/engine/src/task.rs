@@ -1,5 +1,7 @@
 //! The engine's state of a task.
 
+use std::mem::offset_of;
+
 use roost_machine::CpuSet;
 use roost_workload::{GroupId, Policy};
 
@@ -41,19 +43,16 @@ pub(crate) enum Activity {
     },
 }
 
-/// A task. Fields are in the order of use: most events use the first two cache lines and a part of
-/// the third.
+/// Number of loops whose state is in the task itself: more loops are rarely open in each other.
+const OUTER_LOOPS: usize = 2;
+
+/// A task. Fields are in the order of use: the end of an operation uses the first two cache lines, a
+/// switch or wakeup the first three.
 #[repr(C, align(64))]
 pub(crate) struct Task {
     pub activity: Activity,
     /// Time to refill caches after a migration that is still to be spent, ns.
     pub refill_ns: u64,
-    /// The CPU where it runs, is queued or last was.
-    pub cpu: CpuId,
-    /// The CPU where it last ran.
-    pub ran_on: Option<CpuId>,
-    /// Since when it waits for a CPU: on a queue, or in transit to one.
-    pub queued_at: Time,
     /// Next operation.
     pub pc: u32,
     pub template: u32,
@@ -82,6 +81,16 @@ pub(crate) struct Task {
     pub latency_class: Option<u16>,
     /// A mutex to take again after a condition is signalled.
     pub relock: Option<u32>,
+    /// How often each open loop has run its body, without those in `inner_loops`.
+    pub loops: [u64; OUTER_LOOPS],
+    /// The CPU where it runs, is queued or last was.
+    pub cpu: CpuId,
+    /// The CPU where it last ran.
+    pub ran_on: Option<CpuId>,
+    /// Since when it waits for a CPU: on a queue, or in transit to one.
+    pub queued_at: Time,
+    /// When it last got a CPU.
+    pub started_at: Time,
     /// A mutex of the kernel that it holds or spins for. Meanwhile it is in a system call.
     pub kernel_mutex: Option<u32>,
     /// When it was woken or created. [`Time::NEVER`] if it has run since.
@@ -89,8 +98,6 @@ pub(crate) struct Task {
     /// From when its wakeup latency counts: when its waker was asked to wake it. [`Time::NEVER`] if
     /// it has run since, or was created.
     pub asked_at: Time,
-    /// When it last got a CPU.
-    pub started_at: Time,
     /// Time on CPUs until it last left one, ns.
     pub run_ns: u64,
     /// Copying left over from a preemption, ns.
@@ -101,11 +108,11 @@ pub(crate) struct Task {
     pub pid: u32,
     pub process: u32,
     pub nr_allowed: usize,
-    /// How often each open loop has run its body.
-    pub loops: Vec<u64>,
     pub allowed: CpuSet,
     /// Next expiry of the task's own timers; `None` before the first use.
-    pub timers: Vec<Option<Time>>,
+    pub timers: Box<[Option<Time>]>,
+    /// As `loops`, for the loops inside those.
+    pub inner_loops: Box<[u64]>,
     /// The task that created it.
     pub parent: Option<Person>,
     /// Index into the world's groups; `None` for the root group.
@@ -113,6 +120,8 @@ pub(crate) struct Task {
 }
 
 const _: () = assert!(size_of::<Task>() <= 256, "four cache lines");
+const _: () =
+    assert!(offset_of!(Task, loops) == 64, "what every operation uses is in the first line");
 
 impl Task {
     /// Whether it is in the middle of a system call.
@@ -129,13 +138,27 @@ impl Task {
             self.pc = to;
             return;
         }
-        let done = &mut self.loops[depth as usize];
+        let depth = usize::from(depth);
+        let done = match self.loops.get_mut(depth) {
+            Some(done) => done,
+            None => &mut self.inner_loops[depth - OUTER_LOOPS],
+        };
         *done += 1;
         if *done < times {
             self.pc = to;
         } else {
             *done = 0;
         }
+    }
+
+    /// Room for loops in each other up to `depth`.
+    pub(crate) fn set_loop_depth(&mut self, depth: u8) {
+        self.inner_loops = vec![0; usize::from(depth).saturating_sub(OUTER_LOOPS)].into();
+    }
+
+    /// Whether the body of an open loop has been run.
+    pub(crate) fn is_in_loop(&self) -> bool {
+        self.loops.iter().chain(&self.inner_loops).any(|&done| done > 0)
     }
 }
 
@@ -161,8 +184,9 @@ impl Task {
             refill_ns: 0,
             copying_ns: 0,
             pc: 0,
-            loops: Vec::new(),
-            timers: Vec::new(),
+            loops: [0; OUTER_LOOPS],
+            inner_loops: Box::default(),
+            timers: Box::default(),
             relock: None,
             kernel_mutex: None,
             moved: 0,

@@ -158,10 +158,15 @@ const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 /// Resolution of the latency records: 3 significant digits.
 const LATENCY_DIGITS: u8 = 3;
 
+/// Number of latencies that are recorded at once. Then the processor fetches several places of the records at a time.
+const MOST_PENDING: usize = 128;
+
 /// Wakeup latencies of the task classes that some metric needs.
 #[derive(Clone, Default)]
 pub(crate) struct LatencyRecords {
     classes: Vec<(String, Latencies<u64>)>,
+    /// Latencies that are not in the records yet, in ns, with the number of their class.
+    pending: Vec<(u16, u64)>,
 }
 
 impl LatencyRecords {
@@ -176,15 +181,27 @@ impl LatencyRecords {
                 classes.push((class.to_owned(), record));
             }
         }
-        Self { classes }
+        Self { classes, pending: Vec::with_capacity(MOST_PENDING) }
     }
 
     pub(crate) fn index_of(&self, class: &str) -> Option<u16> {
         self.classes.iter().position(|(name, _)| name == class).map(|index| index as u16)
     }
 
+    #[inline]
     pub(crate) fn record(&mut self, class: u16, ns: u64) {
-        self.classes[class as usize].1.saturating_record(ns);
+        self.pending.push((class, ns));
+        if self.pending.len() == MOST_PENDING {
+            self.record_pending();
+        }
+    }
+
+    /// Puts pending latencies into the records.
+    #[inline(never)]
+    pub(crate) fn record_pending(&mut self) {
+        for (class, ns) in self.pending.drain(..) {
+            self.classes[class as usize].1.saturating_record(ns);
+        }
     }
 
     /// Removes the latencies recorded before.

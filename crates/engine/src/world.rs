@@ -49,6 +49,8 @@ pub struct World {
     pub(crate) idle: CpuSet,
     /// CPUs that are going offline, or are offline.
     pub(crate) inactive: CpuSet,
+    /// Whether there are any.
+    pub(crate) some_inactive: bool,
     /// CPUs chosen by wakeups whose searches still go on. Each stops looking idle at its time.
     /// Ordered by time.
     pub(crate) claims: Vec<(Time, CpuId)>,
@@ -550,6 +552,7 @@ impl World {
             events: EventQueue::new(nr_cpus),
             idle: CpuSet::full(nr_cpus),
             inactive: CpuSet::new(nr_cpus),
+            some_inactive: false,
             claims: Vec::new(),
             stale: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -670,9 +673,14 @@ impl World {
     /// Applies the claims that are due.
     #[inline]
     pub(crate) fn apply_claims(&mut self) {
-        if self.claims.first().is_none_or(|&(at, _)| at > self.now) {
-            return;
+        if self.claims.first().is_some_and(|&(at, _)| at <= self.now) {
+            self.apply_due_claims();
         }
+    }
+
+    /// [`World::apply_claims`] if the first one is due.
+    #[inline(never)]
+    fn apply_due_claims(&mut self) {
         let due = self.claims.partition_point(|&(at, _)| at <= self.now);
         for (_, cpu) in self.claims.drain(..due) {
             self.idle.remove(cpu);

@@ -79,12 +79,15 @@ struct OnCpu {
     avg: Avg,
     /// Its share of [`Cgroup::load`] (`tg_load_avg_contrib`).
     contribution: u64,
-    /// Sum of the weights of tasks and groups queued directly in it, with fraction bits.
+    /// Sum of the weights of tasks and groups queued directly in it, with fraction bits; 0 while
+    /// nothing is queued.
     weight: u64,
     /// Weight of its entity, with fraction bits; 0 while nothing is queued.
     entity: u64,
+    /// Sum of the weights of its groups' entities while [`Cgroups::share_out`] adds them up.
+    entities: u64,
     /// Weight, with fraction bits, of a task in it, per unit of the task's own weight. Has 32
-    /// fraction bits more.
+    /// fraction bits more. Not used while nothing is queued.
     scale: u128,
 }
 
@@ -139,7 +142,15 @@ impl Cgroups {
 
     /// Weight, with fraction bits, of a task of weight `own` in `group` on `cpu`.
     pub(crate) fn weight(&self, cpu: CpuId, group: Option<GroupIndex>, own: u64) -> u64 {
-        let scale = group.map_or(ROOT_SCALE, |group| self.of_cpu[cpu][group].scale);
+        let on_cpu = &self.of_cpu[cpu];
+        // A task that comes to an empty group will have all of the group's weight.
+        let mut queued = group;
+        while let Some(group) = queued
+            && on_cpu[group].nr == 0
+        {
+            queued = self.groups[group].parent;
+        }
+        let scale = queued.map_or(ROOT_SCALE, |group| on_cpu[group].scale);
         let weight = (u128::from(own) * scale) >> 32;
         u64::try_from(weight).unwrap_or(u64::MAX).max(1)
     }
@@ -162,7 +173,12 @@ impl Cgroups {
     /// Stops counting a task of weight `own` that was taken off.
     pub(crate) fn count_out(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
         self.of_cpu[cpu][group].tasks_weight -= own;
-        self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr -= 1);
+        self.for_each_upwards(cpu, group, |on_cpu| {
+            on_cpu.nr -= 1;
+            if on_cpu.nr == 0 {
+                (on_cpu.weight, on_cpu.entity) = (0, 0);
+            }
+        });
     }
 
     /// Adds the load of a task of weight `own` to the load of `group` on `cpu`.
@@ -217,27 +233,28 @@ impl Cgroups {
         credit * (state.own_weight << FRACTION) / self.weight(cpu, Some(group), state.own_weight)
     }
 
-    /// Computes the weights of the groups' entities on `cpu`, and the scales that follow from them.
+    /// Computes the weights of the groups' entities on `cpu`, and the scales that follow from them. Most groups
+    /// have nothing queued there.
     pub(crate) fn share_out(&mut self, cpu: CpuId) {
         let on_cpu = &mut self.of_cpu[cpu][..];
-        for on_cpu in on_cpu.iter_mut() {
-            on_cpu.weight = on_cpu.tasks_weight << FRACTION;
-        }
         for (index, group) in self.groups.iter().enumerate().rev() {
-            let entity = group.entity_weight(&on_cpu[index]);
-            on_cpu[index].entity = entity;
+            let this = &mut on_cpu[index];
+            if this.nr == 0 {
+                continue;
+            }
+            this.weight = (this.tasks_weight << FRACTION) + std::mem::take(&mut this.entities);
+            this.entity = group.entity_weight(this);
+            let entity = this.entity;
             if let Some(parent) = group.parent {
-                on_cpu[parent].weight += entity;
+                on_cpu[parent].entities += entity;
             }
         }
         for (index, group) in self.groups.iter().enumerate() {
-            let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
-            let this = &mut on_cpu[index];
-            // A task that comes to an empty group will have all of the group's weight.
-            this.scale = match this.nr {
-                0 => above,
-                _ => part_of(above, this.entity, this.weight.max(1)),
-            };
+            if on_cpu[index].nr > 0 {
+                let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
+                let this = &mut on_cpu[index];
+                this.scale = part_of(above, this.entity, this.weight.max(1));
+            }
         }
     }
 
@@ -272,12 +289,9 @@ impl Cgroup {
         on_cpu.contribution = on_cpu.avg.load_avg;
     }
 
-    /// The share of the group's weight that its entity on a CPU has, with fraction bits. It is
-    /// proportional to the load that the group has there (`calc_group_shares`).
+    /// The share of the group's weight that its entity on a CPU has, with fraction bits, while something is queued
+    /// there. It is proportional to the load that the group has there (`calc_group_shares`).
     fn entity_weight(&self, on_cpu: &OnCpu) -> u64 {
-        if on_cpu.nr == 0 {
-            return 0;
-        }
         let most = self.shares << FRACTION;
         let here = (on_cpu.weight >> FRACTION).max(on_cpu.avg.load_avg).max(1);
         let all = self.load - on_cpu.contribution + here;
@@ -307,8 +321,11 @@ impl Fair {
         if let Some(group) = state.group {
             self.cgroups.count_out(cpu, group, state.own_weight);
         }
-        self.cgroups.share_out(cpu);
-        self.apply_group_weights(cpu);
+        // Mostly no task is left whose weight could change.
+        if !self.rqs[cpu].tasks.is_empty() {
+            self.cgroups.share_out(cpu);
+            self.apply_group_weights(cpu);
+        }
     }
 
     /// At the tick: entities' weights follow the loads of their groups on all CPUs.
@@ -375,9 +392,6 @@ impl Fair {
     #[cold]
     #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
-        if self.rqs[cpu].tasks.is_empty() {
-            return;
-        }
         let now = self.rqs[cpu].avg.last_update;
         let (cgroups, tasks) = (&self.cgroups, &self.tasks);
         self.rqs[cpu].queue.reweight(|task| {

@@ -184,6 +184,14 @@ struct Entry {
     entity: Entity,
 }
 
+impl Entry {
+    /// EEVDF: place in the order by deadline, then by insertion.
+    #[inline]
+    fn place(&self) -> i128 {
+        i128::from(self.entity.deadline) << 32 | i128::from(self.order.get())
+    }
+}
+
 /// One CPU's queue (`struct cfs_rq`).
 #[derive(Debug)]
 #[repr(C)]

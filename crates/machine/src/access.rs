@@ -46,7 +46,7 @@ impl Machine {
     /// Whether both CPUs share a last-level cache.
     #[inline]
     pub fn same_llc(&self, a: usize, b: usize) -> bool {
-        self.cpus[a].llc == self.cpus[b].llc
+        a == b || self.cpus[a].llc == self.cpus[b].llc
     }
 
     /// Whether both CPUs are in the same NUMA node.
