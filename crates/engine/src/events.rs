@@ -79,9 +79,9 @@ const BUCKETS: usize = 1 << LEVEL_BITS;
 /// Bits per word.
 const BITS: usize = u64::BITS as usize;
 const WORDS: usize = BUCKETS / BITS;
-/// The slot of no event. Its entry takes what is written to the neighbours that an event lacks, so that lists are changed
-/// without branches on their lengths, which processors predict badly. It ends every list, because it is later than all
-/// events.
+/// The slot of no event. Its entry takes what is written to the neighbours that an event lacks, so that lists are
+/// changed without branches on their lengths, which processors predict badly. It ends every list, because it is later
+/// than all events.
 const NONE: u32 = 0;
 
 #[derive(Clone, Copy)]

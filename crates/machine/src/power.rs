@@ -9,9 +9,9 @@ use serde::Serialize;
 use crate::Figure;
 use crate::figures::figure;
 
-/// The clock that costs of workloads stand for, MHz. Measured on 2026-11-27 where some of them were measured: a guest on
-/// an Intel Xeon makes 3.5e9 dependent additions a second. The guest on Zen 4 of `CYCLE_PS` (crate `workload`) had 3676.
-/// For other costs this is an assumption.
+/// The clock that costs of workloads stand for, MHz. Measured on 2026-11-27 where some of them were measured: a guest
+/// on an Intel Xeon makes 3.5e9 dependent additions a second. The guest on Zen 4 of `CYCLE_PS` (crate `workload`) had
+/// 3676 MHz. For other costs this is an assumption.
 pub const COSTS_MHZ: u64 = 3500;
 
 /// Clocks and idle states of a processor.
