@@ -1,6 +1,5 @@
-//! The costs of the benchmarks' operations, in ns at full speed, which is 3.5 GHz (`COSTS_MHZ` of crate
-//! `machine`). Every figure has its source and its arithmetic, or is
-//! labelled *assumption*.
+//! The costs of the benchmarks' operations, in ns at full speed, which is 3.5 GHz (`COSTS_MHZ` of crate `machine`).
+//! Every figure has its source and its arithmetic, or is labelled *assumption*.
 //!
 //! The engine itself charges wakeups and context switches. Measured figures include them, so they are subtracted here.
 //! [`ENGINE_WAKEUP_NS`] and [`ENGINE_SWITCH_NS`] must equal what the engine charges with a warm cache.
