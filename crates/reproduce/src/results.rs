@@ -116,6 +116,25 @@ impl RowResult {
         simulated.is_some_and(|ours| ours.patched.is_some() && ours.base == ours.patched)
     }
 
+    /// The verdict on the row's figures.
+    fn judged(&self) -> Verdict {
+        let Some(ours) = &self.simulated else { return Verdict::NotRun };
+        match (self.series.is_some(), self.published_change_pct.zip(self.material)) {
+            (true, _) => match ours.base {
+                Some(_) => Verdict::ByRank,
+                None => Verdict::Undefined,
+            },
+            (false, Some((theirs, material))) => match ours.change_pct {
+                Some(change) => Verdict::of_change(theirs, material, change, ours.change_95_pct),
+                None => Verdict::Undefined,
+            },
+            (false, None) => match self.published_base.zip(ours.base) {
+                Some((theirs, ours)) => Verdict::of_level(theirs, ours),
+                None => Verdict::Undefined,
+            },
+        }
+    }
+
     /// Ratio of the larger to the smaller of the simulated and the published level.
     pub fn level_factor(&self) -> Option<f64> {
         Some(factor(self.published_base?, self.simulated.as_ref()?.base?))
@@ -204,9 +223,12 @@ impl StudyResult {
 
 impl Results {
     /// Combines these results with earlier ones. A study of which nothing was run now keeps its earlier results, if
-    /// there are any.
+    /// there are any; their verdicts follow today's rules.
     pub fn over(self, mut earlier: Self) -> Self {
         earlier.studies.retain(|_, study| study.program.is_some());
+        for row in earlier.studies.values_mut().flat_map(|study| &mut study.rows) {
+            row.verdict = row.judged();
+        }
         for (name, study) in self.studies {
             if study.program.is_some() || !earlier.studies.contains_key(&name) {
                 earlier.studies.insert(name, study);
@@ -383,22 +405,7 @@ fn row_result(study: &Study, row: &Row, simulated: Option<Simulated>) -> RowResu
         let marked = *starred || !study.only_starred;
         marked && change.abs() >= MATERIAL_PCT && deviation_pct.is_none_or(|of| change.abs() > of)
     });
-    let verdict = match (&simulated, row.series.is_some(), change_pct.zip(material)) {
-        (None, ..) => Verdict::NotRun,
-        (Some(ours), true, _) => match ours.base {
-            Some(_) => Verdict::ByRank,
-            None => Verdict::Undefined,
-        },
-        (Some(ours), false, Some((theirs, material))) => match ours.change_pct {
-            Some(change) => Verdict::of_change(theirs, material, change),
-            None => Verdict::Undefined,
-        },
-        (Some(ours), false, None) => match base.zip(ours.base) {
-            Some((theirs, ours)) => Verdict::of_level(theirs, ours),
-            None => Verdict::Undefined,
-        },
-    };
-    RowResult {
+    let mut result = RowResult {
         id: id.clone(),
         workload: row.workload.clone(),
         after: row.after.clone(),
@@ -414,6 +421,8 @@ fn row_result(study: &Study, row: &Row, simulated: Option<Simulated>) -> RowResu
         simulated,
         level: row.level,
         series: row.series.clone(),
-        verdict,
-    }
+        verdict: Verdict::NotRun,
+    };
+    result.verdict = result.judged();
+    result
 }

@@ -100,7 +100,7 @@ impl Counts {
         match row.verdict {
             V::Right => self.material(true, true),
             V::RightButSmall | V::RightButLarge => self.material(true, false),
-            V::WrongSign | V::NoChange => self.material(false, false),
+            V::WrongSign | V::MayBeChance | V::NoChange => self.material(false, false),
             V::NoChangeAsPublished => {
                 self.quiet.add(true);
                 self.unmoved += usize::from(row.is_unmoved());
@@ -109,7 +109,7 @@ impl Counts {
             V::Undefined if row.material == Some(true) => self.material(false, false),
             V::Undefined if row.material == Some(false) => self.quiet.add(false),
             V::LevelRight | V::LevelWrong | V::ByRank | V::Undefined => {}
-            V::NotModelled | V::NotRun => return,
+            V::NotRun => return,
         }
         if row.level {
             self.level.add(row.level_factor().is_some_and(|factor| factor <= LEVEL_FACTOR));

@@ -36,6 +36,9 @@ pub enum Verdict {
     /// The opposite sign.
     #[serde(rename = "wrong sign")]
     WrongSign,
+    /// A material change was published. Ours may be chance: its 95% interval holds 0, so it has no sign.
+    #[serde(rename = "may be chance")]
+    MayBeChance,
     /// 0.00%, but a material change was published.
     #[serde(rename = "no change where one was published")]
     NoChange,
@@ -54,9 +57,6 @@ pub enum Verdict {
     /// Nothing was searched, so there is no simulated share to compare.
     #[serde(rename = "undefined")]
     Undefined,
-    /// No run can show the row.
-    #[serde(rename = "not modelled")]
-    NotModelled,
     /// The row is not one of those that were run.
     #[serde(rename = "not run")]
     NotRun,
@@ -64,12 +64,21 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict on a change. The changes are in percent; `material` says whether the published one is material.
-    pub fn of_change(published_pct: f64, material: bool, simulated_pct: f64) -> Self {
+    /// `interval` holds the mean change with 95% confidence; `None`: one run, or a value that is not a mean.
+    pub fn of_change(
+        published_pct: f64,
+        material: bool,
+        simulated_pct: f64,
+        interval: Option<[f64; 2]>,
+    ) -> Self {
         if !material {
             return match simulated_pct.abs() < MATERIAL_PCT {
                 true => Self::NoChangeAsPublished,
                 false => Self::ChangeWhereNone,
             };
+        }
+        if interval.is_some_and(|[low, high]| low < 0.0 && high > 0.0) {
+            return Self::MayBeChance;
         }
         if simulated_pct.abs() < NO_CHANGE_PCT {
             return Self::NoChange;
@@ -99,13 +108,13 @@ impl Verdict {
             Self::RightButLarge => "right but large",
             Self::NoChangeAsPublished => "no change as published",
             Self::WrongSign => "wrong sign",
+            Self::MayBeChance => "may be chance",
             Self::NoChange => "no change where one was published",
             Self::ChangeWhereNone => "change where none was published",
             Self::LevelRight => "level right",
             Self::LevelWrong => "level wrong",
             Self::ByRank => "by rank",
             Self::Undefined => "undefined",
-            Self::NotModelled => "not modelled",
             Self::NotRun => "not run",
         }
     }
@@ -131,15 +140,24 @@ mod tests {
             (-10.0, Verdict::WrongSign),
             (0.001, Verdict::NoChange),
         ] {
-            assert_eq!(Verdict::of_change(10.0, true, simulated), verdict, "{simulated}");
-            assert_eq!(Verdict::of_change(-10.0, true, -simulated), verdict, "-{simulated}");
+            assert_eq!(Verdict::of_change(10.0, true, simulated, None), verdict, "{simulated}");
+            assert_eq!(Verdict::of_change(-10.0, true, -simulated, None), verdict, "-{simulated}");
         }
     }
 
     #[test]
+    fn a_change_whose_interval_holds_0_has_no_sign() {
+        let of = |low, high| Verdict::of_change(10.0, true, 8.0, Some([low, high]));
+        assert_eq!(of(-0.1, 16.1), Verdict::MayBeChance);
+        assert_eq!(of(0.1, 15.9), Verdict::Right);
+        let none = Verdict::of_change(10.0, true, 0.0, Some([0.0, 0.0]));
+        assert_eq!(none, Verdict::NoChange, "every seed is alike");
+    }
+
+    #[test]
     fn where_nothing_material_was_published_only_the_size_counts() {
-        assert_eq!(Verdict::of_change(-7.36, false, 2.9), Verdict::NoChangeAsPublished);
-        assert_eq!(Verdict::of_change(0.1, false, -3.0), Verdict::ChangeWhereNone);
+        assert_eq!(Verdict::of_change(-7.36, false, 2.9, None), Verdict::NoChangeAsPublished);
+        assert_eq!(Verdict::of_change(0.1, false, -3.0, None), Verdict::ChangeWhereNone);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use roost_reproduce::Results;
 use serde_json::Value;
 
 /// Studies that take one or two seconds together.
@@ -65,7 +66,7 @@ fn cheap_rows_of_results_json_are_what_this_program_makes() {
 fn the_page_follows_from_results_json() {
     let docs = repository().join("docs");
     let text = fs::read_to_string(docs.join("results.json")).unwrap();
-    let results = roost_reproduce::Results::parse(&text).unwrap();
+    let results = Results::parse(&text).unwrap();
     assert_eq!(results.json(), text, "results.json was changed");
     let page = fs::read_to_string(docs.join("results.md")).unwrap();
     assert_eq!(roost_reproduce::page(&results), page, "results.md was changed");
@@ -75,7 +76,7 @@ fn the_page_follows_from_results_json() {
 #[test]
 fn rows_that_are_not_steady_are_marked() {
     let text = fs::read_to_string(repository().join("docs/results.json")).unwrap();
-    let mut results = roost_reproduce::Results::parse(&text).unwrap();
+    let mut results = Results::parse(&text).unwrap();
     let rows = &mut results.studies.get_mut("coremark").unwrap().rows;
     let ours = rows[1].simulated.as_mut().unwrap();
     (ours.base_drift_pct, ours.patched_drift_pct) = (Some(8.4), Some(-3.2));
