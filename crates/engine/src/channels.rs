@@ -212,9 +212,9 @@ impl<S: Scheduler> Engine<'_, S> {
     fn use_pipe(&mut self, cpu: CpuId, id: TaskId, index: u32, mutex: u32, how: &Use) -> Step {
         let slept = self.world.tasks[id.index()].slept;
         if slept {
-            // wait_event_interruptible_exclusive() looks before the task takes the mutex again.
-            let owns = self.shared.mutexes[mutex as usize].owner == Some(id);
-            if !owns && self.shared.channels[index as usize].ring.blocks(how) {
+            // wait_event_interruptible_exclusive() looks before the task enters mutex_lock(), and no longer in it.
+            let blocks = self.shared.channels[index as usize].ring.blocks(how);
+            if blocks && !self.is_in_mutex_lock(id, mutex) {
                 return self.sleep_at_pipe(id, index, how);
             }
             let step = self.lock(cpu, id, mutex);

@@ -51,6 +51,12 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
+    /// Whether the task, which runs, spins for a mutex of the kernel, has spun or slept for it, or has been given it.
+    pub(crate) fn is_in_mutex_lock(&self, id: TaskId, index: u32) -> bool {
+        let (task, mutex) = (&self.world.tasks[id.index()], &self.shared.mutexes[index as usize]);
+        task.spins || task.spun || mutex.first == Some(id) || mutex.owner == Some(id)
+    }
+
     /// Spins or sleeps, because `owner` has the mutex.
     fn contend(&mut self, cpu: CpuId, id: TaskId, index: u32, owner: TaskId) -> Step {
         let mutex = &mut self.shared.mutexes[index as usize];

@@ -151,9 +151,9 @@ impl Beside {
                     *mutex = workload.mutexes;
                     workload.mutexes += 1;
                     let (lock, unlock) = (Op::Lock(*mutex), Op::Unlock(*mutex));
-                    // Several of each, so that they spin for the mutex.
-                    add(workload, "sender", 3, vec![lock, send, work, unlock], times);
-                    add(workload, "receiver", 3, vec![lock, receive, work, unlock], times);
+                    // Many of each, so that they spin for the mutex, and sleep for it.
+                    add(workload, "sender", 12, vec![lock, send, work, unlock], times);
+                    add(workload, "receiver", 12, vec![lock, receive, work, unlock], times);
                     return;
                 }
                 add(workload, "sender", 1, vec![work, send], times);
