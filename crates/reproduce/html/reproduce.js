@@ -5,8 +5,7 @@ const COLOURS = [
   ["right", "#0072b2", ["right", "no change as published", "level right"]],
   ["right sign, other size", "#56b4e9", ["right but small", "right but large"]],
   ["wrong", "#d55e00",
-    ["wrong sign", "may be chance", "no change where one was published", "change where none was published",
-      "level wrong"]],
+    ["wrong sign", "no change where one was published", "change where none was published", "level wrong"]],
   ["judged by rank, or nothing to judge", "#999999", ["by rank", "undefined", "not run"]],
 ];
 /** What was known of a row before the model was fixed, each with its symbol. */

@@ -147,7 +147,9 @@ fn legend() -> String {
          | *material* | the published change is at least {MATERIAL_PCT}% and exceeds its deviation. If its author \
          marked significant changes, it is marked |\n\
          | *right* | the sign is right, and the size within a factor of {SIZE_FACTOR} |\n\
-         | *may be chance* | the interval holds 0, so the simulated change has no sign. It counts as a miss |\n\
+         | *wrong sign* | at least {MATERIAL_PCT}% in the other direction |\n\
+         | *no change where one was published* | none, less than that in the other direction, or one whose interval \
+         holds 0; a miss |\n\
          | *calibrated* | a constant was chosen by this row |\n\
          | *chosen after* | something was chosen after this row had been seen |\n\
          | *predicted* | neither |\n\n\

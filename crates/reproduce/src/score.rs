@@ -100,7 +100,7 @@ impl Counts {
         match row.verdict {
             V::Right => self.material(true, true),
             V::RightButSmall | V::RightButLarge => self.material(true, false),
-            V::WrongSign | V::MayBeChance | V::NoChange => self.material(false, false),
+            V::WrongSign | V::NoChange => self.material(false, false),
             V::NoChangeAsPublished => {
                 self.quiet.add(true);
                 self.unmoved += usize::from(row.is_unmoved());

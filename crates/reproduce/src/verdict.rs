@@ -33,13 +33,11 @@ pub enum Verdict {
     /// No material change, as published.
     #[serde(rename = "no change as published")]
     NoChangeAsPublished,
-    /// The opposite sign.
+    /// The opposite sign, 3% or more.
     #[serde(rename = "wrong sign")]
     WrongSign,
-    /// A material change was published. Ours may be chance: its 95% interval holds 0, so it has no sign.
-    #[serde(rename = "may be chance")]
-    MayBeChance,
-    /// 0.00%, but a material change was published.
+    /// A material change was published. Ours may be chance, because its 95% interval holds 0, or it is 0.00%, or less
+    /// than 3% in the other direction.
     #[serde(rename = "no change where one was published")]
     NoChange,
     /// 3% or more, but no material change was published.
@@ -77,14 +75,13 @@ impl Verdict {
                 false => Self::ChangeWhereNone,
             };
         }
-        if interval.is_some_and(|[low, high]| low < 0.0 && high > 0.0) {
-            return Self::MayBeChance;
-        }
-        if simulated_pct.abs() < NO_CHANGE_PCT {
+        let may_be_chance = interval.is_some_and(|[low, high]| low < 0.0 && high > 0.0);
+        if may_be_chance || simulated_pct.abs() < NO_CHANGE_PCT {
             return Self::NoChange;
         }
         let ratio = simulated_pct / published_pct;
         match ratio {
+            ratio if ratio < 0.0 && simulated_pct.abs() < MATERIAL_PCT => Self::NoChange,
             ratio if ratio < 0.0 => Self::WrongSign,
             ratio if ratio * SIZE_FACTOR < 1.0 => Self::RightButSmall,
             ratio if ratio > SIZE_FACTOR => Self::RightButLarge,
@@ -108,7 +105,6 @@ impl Verdict {
             Self::RightButLarge => "right but large",
             Self::NoChangeAsPublished => "no change as published",
             Self::WrongSign => "wrong sign",
-            Self::MayBeChance => "may be chance",
             Self::NoChange => "no change where one was published",
             Self::ChangeWhereNone => "change where none was published",
             Self::LevelRight => "level right",
@@ -137,7 +133,8 @@ mod tests {
             (20.0, Verdict::Right),
             (4.9, Verdict::RightButSmall),
             (20.1, Verdict::RightButLarge),
-            (-10.0, Verdict::WrongSign),
+            (-3.0, Verdict::WrongSign),
+            (-2.9, Verdict::NoChange),
             (0.001, Verdict::NoChange),
         ] {
             assert_eq!(Verdict::of_change(10.0, true, simulated, None), verdict, "{simulated}");
@@ -148,10 +145,8 @@ mod tests {
     #[test]
     fn a_change_whose_interval_holds_0_has_no_sign() {
         let of = |low, high| Verdict::of_change(10.0, true, 8.0, Some([low, high]));
-        assert_eq!(of(-0.1, 16.1), Verdict::MayBeChance);
+        assert_eq!(of(-0.1, 16.1), Verdict::NoChange);
         assert_eq!(of(0.1, 15.9), Verdict::Right);
-        let none = Verdict::of_change(10.0, true, 0.0, Some([0.0, 0.0]));
-        assert_eq!(none, Verdict::NoChange, "every seed is alike");
     }
 
     #[test]
