@@ -61,6 +61,17 @@ fn calibrations_are_explained() {
     }
 }
 
+/// The duration with which a study is repeated is the benchmark's default. iperf3's moves were counted in 200 s.
+#[test]
+fn durations_are_the_defaults() {
+    for study in studies().iter().filter(|study| study.name != "iperf3") {
+        for row in &study.rows {
+            let default = roost_workload::resolve(&row.workload, None).unwrap().duration_ns;
+            assert!(row.duration_ns.is_none() || row.duration_ns == default, "{}", row.workload);
+        }
+    }
+}
+
 /// The machines, workloads and schedulers of all recipes exist. Rows with the same run share it.
 #[test]
 fn all_runs_can_be_planned() {

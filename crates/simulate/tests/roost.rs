@@ -69,7 +69,8 @@ fn what_it_is_told_fits_machines_of_512_cpus() {
 /// eight LLCs has a thread already. Two threads an LLC, on cores of their own, are then as even as can be.
 #[test]
 fn threads_that_leave_a_node_together_spread_over_the_llcs_of_the_other() {
-    let simulation = Simulation::named("zen3-2s", "coremark:threads=16", None, "roost").unwrap();
+    let simulation =
+        Simulation::named("zen3-2s", "coremark:threads=16", Some(10_000 * MS), "roost").unwrap();
     let outcome = simulation.run(Control::new(1)).unwrap();
     assert!(outcome.counter("migrations_node") >= 8.0, "nothing settles");
     let settled = &outcome.run_time.llc_ns[8..];

@@ -13,7 +13,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         meaning: "number of threads",
         kind: ParameterKind::Number { min: 1, max: 50_000 },
     }],
-    duration_ns: Some(10_000_000_000),
+    duration_ns: Some(5_000_000_000),
     warms_up: false,
     build,
 };

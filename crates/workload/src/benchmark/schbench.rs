@@ -46,7 +46,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             kind: ParameterKind::Number { min: 1, max: 100_000_000 },
         },
     ],
-    duration_ns: Some(10_000_000_000),
+    duration_ns: Some(400_000_000_000),
     warms_up: true,
     build,
 };

@@ -47,7 +47,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             kind: ParameterKind::Number { min: 32, max: 1_000_000 },
         },
     ],
-    duration_ns: Some(10_000_000_000),
+    duration_ns: Some(120_000_000_000),
     warms_up: true,
     build,
 };

@@ -16,7 +16,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         meaning: "pairs of client and server",
         kind: ParameterKind::Number { min: 1, max: 10_000 },
     }],
-    duration_ns: Some(1_000_000_000),
+    duration_ns: Some(800_000_000),
     warms_up: true,
     build,
 };
