@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use roost_reproduce::Results;
+use roost_reproduce::{Results, Verdict};
 use serde_json::Value;
 
 /// Studies that take one or two seconds together.
@@ -101,6 +101,17 @@ fn rows_where_nothing_acted_are_told() {
             && row["simulated"]["base"] == row["simulated"]["patched"]
     });
     assert_eq!(results["score"]["all"]["unmoved"], unmoved.count());
+}
+
+/// Runs of earlier programs are judged by today's rules too.
+#[test]
+fn verdicts_are_those_of_the_figures() {
+    let text = fs::read_to_string(repository().join("docs/results.json")).unwrap();
+    let results = Results::parse(&text).unwrap();
+    let mut wrong = results.clone();
+    let rows = wrong.studies.values_mut().flat_map(|study| &mut study.rows);
+    rows.for_each(|row| row.verdict = Verdict::NotRun);
+    assert_eq!(Results::default().over(wrong), results);
 }
 
 /// A second call runs nothing. If one study is run alone, the others stay on the page.
