@@ -41,7 +41,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         },
     ],
     // The published runs took 20 minutes.
-    duration_ns: Some(8_000_000_000),
+    duration_ns: Some(16_000_000_000),
     warms_up: true,
     build,
 };
