@@ -1,7 +1,6 @@
 //! Reduces a kernel's BTF to what sched_ext schedulers read and call.
 //!
 //!     cargo run --release -p roost-scx --example reduce_btf -- vmlinux.btf reduced.btf
-//!     xz -9e reduced.btf
 //!
 //! Kept whole are the structs in [`WHOLE`], those whose name begins with `scx_`, the types that these contain by value,
 //! kfuncs and the functions of sched_ext with their prototypes, per-CPU variables, and [`TRACEPOINTS`].

@@ -3,8 +3,6 @@
 //! The shipped types are the BTF of Debian's kernel 7.2.13. `examples/reduce_btf.rs` reduced them to what sched_ext
 //! schedulers read and call: some structs are whole, all others are only declared. `docs/scx.md` has the command.
 
-use std::io::Read;
-
 use object::Object as _;
 
 use crate::btf::{Btf, Kind};
@@ -22,22 +20,13 @@ pub struct KernelTypes {
     pub reduced: bool,
 }
 
-const SHIPPED: &[u8] = include_bytes!("../kernel/7.2.13.btf.xz");
+const SHIPPED: &[u8] = include_bytes!("../kernel/7.2.13.btf");
 
 /// The kernel version of the shipped types.
 pub const SHIPPED_VERSION: &str = "7.2.13";
 
 /// The number of this version, as in LINUX_KERNEL_VERSION.
 pub(crate) const SHIPPED_CODE: u64 = (7 << 16) | (2 << 8) | 13;
-
-/// Unpacks an xz file that is shipped with this program.
-pub(crate) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, ScxError> {
-    let mut bytes = Vec::new();
-    lzma_rust2::XzReader::new(packed, false)
-        .read_to_end(&mut bytes)
-        .map_err(|error| ScxError::broken(error.to_string()))?;
-    Ok(bytes)
-}
 
 impl KernelTypes {
     /// The value of an enumerator, in any enumeration.
@@ -78,20 +67,16 @@ impl KernelTypes {
     /// # Errors
     /// None, unless this program is damaged.
     pub fn shipped() -> Result<Self, ScxError> {
-        let bytes = unpacked(SHIPPED)?;
         let source = format!("Linux {SHIPPED_VERSION}");
-        Ok(Self { source, btf: Btf::parse(&bytes)?, reduced: true })
+        Ok(Self { source, btf: Btf::parse(SHIPPED)?, reduced: true })
     }
 
     /// The shipped types as the file `/sys/kernel/btf/vmlinux` that a loader reads. Structs that are only declared
     /// become structs without members, because loaders compare the parameters of kfuncs by kind.
-    ///
-    /// # Errors
-    /// None, unless this program is damaged.
-    pub fn shipped_file() -> Result<Vec<u8>, ScxError> {
-        let mut bytes = unpacked(SHIPPED)?;
+    pub fn shipped_file() -> Vec<u8> {
+        let mut bytes = SHIPPED.to_vec();
         crate::btf::define_declared(&mut bytes);
-        Ok(bytes)
+        bytes
     }
 
     /// Reads types from `/sys/kernel/btf/vmlinux`, or from an ELF file with such a section (`vmlinux`).

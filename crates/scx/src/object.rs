@@ -18,7 +18,6 @@ use crate::btf::Btf;
 use crate::btf_ext::{self, Record};
 use crate::error::ScxError;
 use crate::instruction::Instruction;
-use crate::kernel_types::unpacked;
 
 pub use data::{DataSection, Variable};
 pub use maps::{MapDefinition, MapKind};
@@ -131,7 +130,7 @@ pub struct Extern {
 }
 
 /// The compiled `bpf/`, made by `tools/bpf-object`.
-const ROOST: &[u8] = include_bytes!("../roost.bpf.o.xz");
+const ROOST: &[u8] = include_bytes!("../roost.bpf.o");
 
 impl Object {
     /// The scheduler of this project.
@@ -139,7 +138,7 @@ impl Object {
     /// # Errors
     /// None, unless this program is damaged.
     pub fn roost() -> Result<Self, ScxError> {
-        Self::parse(&unpacked(ROOST)?)
+        Self::parse(ROOST)
     }
 
     /// Reads an object.

@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -18,16 +18,10 @@ use roost_scx::{
 };
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
-const ROOST: &[u8] = include_bytes!("../roost.bpf.o.xz");
+const ROOST: &[u8] = include_bytes!("../roost.bpf.o");
 
 static KERNEL: LazyLock<Arc<KernelTypes>> =
     LazyLock::new(|| Arc::new(KernelTypes::shipped().unwrap()));
-
-fn roost() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    lzma_rust2::XzReader::new(ROOST, false).read_to_end(&mut bytes).unwrap();
-    bytes
-}
 
 /// The first descriptor of a program.
 const FIRST: u64 = 10;
@@ -191,9 +185,9 @@ fn functions(object: &Object, code: &[Instruction]) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn each_function_is_there_once_as_in_the_object() {
-    for bytes in [SMALL.to_vec(), roost()] {
-        let object = Object::parse(&bytes).unwrap();
-        let program = taken_over(&loaded(&bytes)).unwrap();
+    for bytes in [SMALL, ROOST] {
+        let object = Object::parse(bytes).unwrap();
+        let program = taken_over(&loaded(bytes)).unwrap();
         let code = relocate(&object, &KERNEL).unwrap().code;
         let taken = functions(&program.object, &program.object.code);
         assert_eq!(taken, functions(&object, &code));

@@ -3,22 +3,19 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use roost_simulate::{Control, SchedulerSpec, Simulation};
 
 /// The object that the simulation runs as `roost`.
-const OBJECT: &[u8] = include_bytes!("../../../bpf/roost.bpf.o.xz");
+const OBJECT: &[u8] = include_bytes!("../../../bpf/roost.bpf.o");
 
 /// The loader of roost, if it is built with this object.
 fn live() -> Option<PathBuf> {
-    let mut object = Vec::new();
-    lzma_rust2::XzReader::new(OBJECT, false).read_to_end(&mut object).unwrap();
     let has_object = |program: &PathBuf| {
         let bytes = std::fs::read(program).unwrap_or_default();
-        memchr::memmem::find(&bytes, &object).is_some()
+        memchr::memmem::find(&bytes, OBJECT).is_some()
     };
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/live");
     let built = ["release", "checked"].map(|profile| PathBuf::from(root).join(profile));

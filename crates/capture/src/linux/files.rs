@@ -65,8 +65,7 @@ impl Files {
         let files = Self { folder };
         machine.write_sysfs(&files.sys()).map_err(io::Error::other)?;
         std::fs::create_dir(files.scratch())?;
-        let types = KernelTypes::shipped_file().map_err(io::Error::other)?;
-        files.put("sys/kernel/btf/vmlinux", &types)?;
+        files.put("sys/kernel/btf/vmlinux", &KernelTypes::shipped_file())?;
         for (name, text) in [
             ("state", "disabled"),
             ("hotplug_seq", "0"),

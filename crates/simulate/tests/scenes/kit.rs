@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -359,9 +358,7 @@ impl Scene {
         if self.lacks.is_empty() {
             return spec;
         }
-        let shipped = include_bytes!("../../../scx/kernel/7.2.13.btf.xz");
-        let mut bytes = Vec::new();
-        lzma_rust2::XzReader::new(&shipped[..], false).read_to_end(&mut bytes).unwrap();
+        let mut bytes = include_bytes!("../../../scx/kernel/7.2.13.btf").to_vec();
         for member in &self.lacks {
             hide(&mut bytes, member);
         }
