@@ -12,9 +12,9 @@ const PARAMETERS: &[Parameter] = &[Parameter {
     kind: ParameterKind::Number { min: 1, max: 10_000 },
 }];
 
-/// Default simulated time: some 50,000 transactions a pair. Longer runs cost minutes of a core
+/// Default simulated time: some 100,000 transactions a pair. Longer runs cost minutes of a core
 /// (docs/notes/2026-11-27-durations.md, as for the other benchmarks).
-const DURATION_NS: u64 = 800_000_000;
+const DURATION_NS: u64 = 1_600_000_000;
 
 pub(super) const TCP_RR: Benchmark = Benchmark {
     name: "netperf-tcp-rr",
