@@ -10,7 +10,7 @@
 //!
 //! The input comes from a program that nobody trusts. The result is a program, or an error of one line.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::btf::{Btf, Kind, TypeId};
@@ -161,6 +161,14 @@ pub(crate) enum Became {
     Nothing,
 }
 
+/// Numbers of the maps to which programs with these types refer.
+fn used_maps(loaded: &Loaded, of: usize) -> HashSet<usize> {
+    let programs = loaded.programs.iter().filter(|program| program.btf == Some(of));
+    let loads = programs.flat_map(|program| &program.code).filter(|load| load.code == LOAD_64);
+    let maps = loads.filter(|load| matches!(load.src, OF_MAP | OF_MAP_VALUE));
+    maps.map(|load| load.imm as usize).collect()
+}
+
 struct Takeover<'a> {
     loaded: &'a Loaded,
     kernel: &'a Arc<KernelTypes>,
@@ -213,8 +221,11 @@ impl<'a> Takeover<'a> {
             known: HashMap::new(),
             programs: HashMap::new(),
         };
-        for map in &loaded.maps {
-            let place = takeover.map(map);
+        let used = used_maps(loaded, of);
+        for (number, map) in loaded.maps.iter().enumerate() {
+            // Libraries try whether the kernel has arenas.
+            let tried = map.definition.kind == ARENA && !used.contains(&number);
+            let place = if tried { Became::Nothing } else { takeover.map(map) };
             takeover.places.push(place);
         }
         Ok(takeover)

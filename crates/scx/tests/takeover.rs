@@ -307,6 +307,23 @@ fn add_program(loaded: &mut Loaded, code: Vec<Instruction>) {
     });
 }
 
+/// The map of the variables that may be written: `.bss` or `.data`.
+fn variables(loaded: &Loaded) -> usize {
+    let section = |map: &LoadedMap| [".bss", ".data"].contains(&map.definition.name.as_str());
+    loaded.maps.iter().position(section).unwrap()
+}
+
+/// Adds an arena of four pages at an address. Returns the map's number.
+fn add_arena(loaded: &mut Loaded, address: u64) -> usize {
+    let mut map = loaded.maps[variables(loaded)].clone();
+    map.array.clear();
+    let (name, kind) = ("arena".to_owned(), MapKind(33));
+    map.definition =
+        MapDefinition { name, kind, max_entries: 4, extra: address, value: 0, ..map.definition };
+    loaded.maps.push(map);
+    loaded.maps.len() - 1
+}
+
 fn last_program(loaded: &Loaded) -> Early {
     let machine = Arc::new(roost_machine::resolve("2n2l2c2t").unwrap());
     Early::new(loaded, loaded.programs.len() - 1, KERNEL.clone(), &machine).unwrap()
@@ -336,18 +353,28 @@ fn helpers_write_texts_and_count_ticks() {
     assert_eq!(last_program(&loaded).run(&mut [], &files), Ok(ticks.into()));
 }
 
+/// A library may try whether the kernel has arenas. The simulation has one.
+#[test]
+fn an_arena_that_no_program_uses_is_left_out() {
+    let mut loaded = loaded(SMALL);
+    let arenas = [(); 2].map(|()| add_arena(&mut loaded, ARENA));
+    assert_eq!(taken_over(&loaded).unwrap().lacks(), Vec::<String>::new());
+    let mut code = Vec::new();
+    for arena in arenas {
+        let load =
+            Instruction { code: 0x18, dst: 1, src: 1, imm: arena as i32, ..Instruction::default() };
+        code.extend([load, Instruction::default()]);
+    }
+    code.push(Instruction { code: 0x95, ..Instruction::default() });
+    add_program(&mut loaded, code);
+    assert_eq!(taken_over(&loaded).unwrap().lacks(), ["map arena (a second arena)"]);
+}
+
 #[test]
 fn a_program_that_fills_an_arena_runs_for_its_loader() {
     let mut loaded = loaded(SMALL);
-    // The variables that may be written are in the map `.bss` or `.data`.
-    let section = |map: &LoadedMap| [".bss", ".data"].contains(&map.definition.name.as_str());
-    let count = loaded.maps.iter().position(section).unwrap();
-    let mut definition = loaded.maps[count].definition.clone();
-    definition =
-        MapDefinition { kind: MapKind(33), max_entries: 4, extra: ARENA, value: 0, ..definition };
-    definition.name = "arena".to_owned();
-    loaded.maps.push(LoadedMap { definition, array: Vec::new(), ..loaded.maps[count].clone() });
-    let arena = loaded.maps.len() - 1;
+    let count = variables(&loaded);
+    let arena = add_arena(&mut loaded, ARENA);
     add_program(&mut loaded, fills_an_arena(count as i32, arena as i32));
     let empty = |number: usize| match number {
         _ if number == arena => vec![0; 4 * PAGE as usize],
