@@ -5,6 +5,8 @@
 #               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages
 #               and databases, which take minutes
 # make test-long  all rows of sysbench, and rows of autonuma-benchmark that need many seeds: a quarter of an hour
+# make test-released  schedulers of sched-ext/scx as released, on machines of 16 to 512 CPUs and on all presets (builds
+#             them first, which takes what `make live` needs, and a quarter of an hour)
 # make test-look  opens reports in a browser (installs chromium if it is missing): minutes. Screenshots are kept in
 #               target/tmp/look
 # make measure  measures figures of the docs again, and prints them: the cost of the daemon, the pages of exact guests
@@ -40,8 +42,8 @@ BUILT_IN = $(or $(CARGO_TARGET_DIR),target)/checked
 SEED ?= 1
 export PROPTEST_RNG_SEED = $(SEED)
 
-.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live \
-	lint-live python fast deb book bench fuzz swarm lint reference setup setup-live
+.PHONY: demo test test-vm test-long test-released test-look measure validation live bpf-object test-live smoke-live \
+	soak-live lint-live python fast deb book bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -83,6 +85,14 @@ endif
 
 test-long: setup
 	$(CARGO) test --locked --profile checked --package roost --test oltp --test numa -- --ignored --nocapture
+
+# Their loaders need not be fast.
+RELEASED = scx_bpfland@1.1.4 scx_cosmos@1.1.7 scx_lavd@1.1.2 scx_layered@1.1.4 scx_rusty@1.1.4
+test-released: setup setup-live
+	BPF_CLANG=$$(tools/clang) $(CARGO) install --locked --debug --root target/released \
+		--target-dir target/released/build $(RELEASED)
+	PATH=$(CURDIR)/target/released/bin:$$PATH $(CARGO) test --workspace --locked --profile checked --test released \
+		-- --ignored --nocapture
 
 test-look:
 	@tools/setup chromium:chromium
