@@ -26,6 +26,14 @@ run() { for per in 8928 4545 3378; do echo "$1 $per $(./wakeups 4 16 10000 $per 
 run fair; start; run roost; stop
 "#;
 
+/// What each program has cost in a run of hackbench, in the order in which they were loaded.
+const HOOKS: &str = r#"
+start; echo 1 >/proc/sys/kernel/bpf_stats_enabled; hackbench -g 2 -l 60; echo 0 >/proc/sys/kernel/bpf_stats_enabled
+cd /proc/$roost/fdinfo; for f in $(grep -l prog_id *); do
+  echo $(grep -E 'prog_id|run_time_ns|run_cnt|verified_insns' $f)
+done | sort -n -k2 -u; cd - >/dev/null; stop
+"#;
+
 /// The output of a job in one boot of 2n2l4c.
 fn output(cache: &Cache, kernel: &str, job: Job) -> String {
     let job = job.within(Duration::from_secs(3600));
@@ -47,6 +55,11 @@ fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     };
     let ratio = mean("roost") / mean("fair");
     assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time on {kernel}: {text}");
+}
+
+/// Prints run times and numbers of calls.
+fn measures_what_hooks_cost(kernel: &str) {
+    output(&cache(), kernel, job(HOOKS));
 }
 
 /// Waiting time from wakeup to running, compared with the fair class. The best other scheduler (docs/live-results.md)
@@ -72,5 +85,6 @@ fn wakeups_wait_no_longer_than_in_the_fair_class(kernel: &str) {
 
 on_each_kernel!(
     hackbench_takes_little_longer_than_in_the_fair_class,
-    wakeups_wait_no_longer_than_in_the_fair_class
+    wakeups_wait_no_longer_than_in_the_fair_class,
+    measures_what_hooks_cost
 );
