@@ -71,6 +71,8 @@ fn follow(
     tables: &Receiver<Handles>,
     counted: &Mutex<(Counters, u64)>,
 ) {
+    // Also while the kernel verifies the program, which has taken more than a minute in emulated guests with 6.16.
+    be_ordinary();
     let mut object = MaybeUninit::uninit();
     let mut lister = match Lister::load(&mut object) {
         Ok(lister) => lister,
@@ -81,7 +83,6 @@ fn follow(
             ));
         }
     };
-    be_ordinary();
     let Ok(handles) = tables.recv() else { return };
     let mut sets = Sets::new(handles, layout, settings);
     let mut host = Linux::new(|pid| lister.without_policy(pid));
