@@ -19,6 +19,8 @@ u64 from;
 u64 next;			/* where the next call begins; 0 after the last mapping */
 u32 count;
 u64 starts[MOST_LOOKED_AT];	/* the first address of each mapping found */
+/* How many mappings a call has looked at. In a local variable, the verifier would tell its values apart. */
+u32 looked_at;
 
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
@@ -39,11 +41,11 @@ int list_mappings(void *ctx)
 	struct task_struct *p = bpf_task_from_pid(pid);
 	struct bpf_iter_task_vma it;
 	struct vm_area_struct *vma;
-	u32 looked_at = 0;
 	int error = 0;
 
 	next = 0;
 	count = 0;
+	looked_at = 0;
 	if (!p)
 		return -3; /* ESRCH */
 	if (!p->mempolicy) {
