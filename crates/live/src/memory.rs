@@ -71,7 +71,7 @@ fn follow(
     tables: &Receiver<Handles>,
     counted: &Mutex<(Counters, u64)>,
 ) {
-    // Also while the kernel verifies the program, which has taken more than a minute in emulated guests with 6.16.
+    // Before the kernel verifies the program, which may take long.
     be_ordinary();
     let mut object = MaybeUninit::uninit();
     let mut lister = match Lister::load(&mut object) {
