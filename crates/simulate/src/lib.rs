@@ -61,6 +61,10 @@ const MOST_DURATION_NS: u64 = 100_000_000_000;
 /// Most events of all runs that look for a duration. They take some seconds (assumption: nobody waits longer).
 const MOST_EVENTS: u64 = 20_000_000;
 
+/// The same, once a run has measured something. Then there is advice without a duration, and an event may cost ten
+/// times as much as in a run in which nothing works yet.
+const MOST_EVENTS_OF_WORK: u64 = MOST_EVENTS / 10;
+
 /// Whether a metric has a value only if tasks exit.
 fn is_end(kind: &MetricKind) -> bool {
     matches!(kind, MetricKind::WallSeconds | MetricKind::SecondsSince { .. })
@@ -131,7 +135,8 @@ impl Simulation {
 
     /// A duration with which no metric of the run of `seed` is 0 or missing; `too_short_ns` is too short for that. The
     /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if
-    /// no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`].
+    /// no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`], or
+    /// [`MOST_EVENTS_OF_WORK`].
     ///
     /// Also returns whether any of these runs measured something.
     fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> (Option<u64>, bool) {
@@ -141,7 +146,9 @@ impl Simulation {
             duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
             let mut longer = self.clone();
             Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
-            let Some(outcome) = longer.run_of_few_events(&mut events, seed, stop) else { break };
+            let most = if works { MOST_EVENTS_OF_WORK } else { MOST_EVENTS };
+            let outcome = longer.run_of_few_events(&mut events, most, seed, stop);
+            let Some(outcome) = outcome else { break };
             if outcome.too_short.is_some() {
                 continue;
             }
@@ -161,13 +168,19 @@ impl Simulation {
         (without_latency, works)
     }
 
-    /// The outcome of a run, if it ends before `events` is more than [`MOST_EVENTS`].
-    fn run_of_few_events(&self, events: &mut u64, seed: u64, stop: &AtomicBool) -> Option<Outcome> {
+    /// The outcome of a run, if it ends before `events` is more than `most`.
+    fn run_of_few_events(
+        &self,
+        events: &mut u64,
+        most: u64,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Option<Outcome> {
         let enough = AtomicBool::new(false);
         let control = Control { stop: &enough, ..Control::new(seed) };
         let count = |_| {
             *events += 1;
-            if *events > MOST_EVENTS || stop.load(Ordering::Relaxed) {
+            if *events > most || stop.load(Ordering::Relaxed) {
                 enough.store(true, Ordering::Relaxed);
             }
         };
