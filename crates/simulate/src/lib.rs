@@ -61,8 +61,8 @@ const MOST_DURATION_NS: u64 = 100_000_000_000;
 /// Most events of all runs that look for a duration. They take some seconds (assumption: nobody waits longer).
 const MOST_EVENTS: u64 = 20_000_000;
 
-/// The same, once a run has measured something. Then there is advice without a duration, and an event may cost ten
-/// times as much as in a run in which nothing works yet.
+/// The same, once a run has measured something. Then there is advice without a longer search, and events may be dear:
+/// one of numa01 takes 4 us of a slow processor.
 const MOST_EVENTS_OF_WORK: u64 = MOST_EVENTS / 10;
 
 /// Whether a metric has a value only if tasks exit.
