@@ -345,12 +345,12 @@ impl Scx {
             return None;
         }
         self.translate_if_worth_it(instructions);
-        let fetched = self.charge_lines(world, on.cpu);
+        let fetched = self.kernel.lines.take_fetched();
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
         let kfuncs = std::mem::take(&mut self.kernel.kfuncs);
         let steps = std::mem::take(&mut self.kernel.steps);
         let ps = world.machine().figures.instruction_ps.value;
-        world.charge(on.cpu, (instructions + kernel) * ps / 1000);
+        world.charge(on.cpu, fetched.ns + (instructions + kernel) * ps / 1000);
         self.check(world);
         let counts = match counted {
             Counted::Hook(hook) => Some(&mut self.hooks[hook as usize]),
@@ -374,11 +374,10 @@ impl Scx {
         }
     }
 
-    /// Charges a CPU for the time in which lines were fetched. Returns the cost.
-    fn charge_lines(&mut self, world: &mut World, cpu: CpuId) -> Fetched {
+    /// Charges a CPU for the time in which lines were fetched.
+    fn charge_lines(&mut self, world: &mut World, cpu: CpuId) {
         let fetched = self.kernel.lines.take_fetched();
         world.charge(cpu, fetched.ns);
-        fetched
     }
 
     /// Calls the function of an expired timer with the timer's map, key and value.

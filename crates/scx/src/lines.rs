@@ -16,38 +16,36 @@ pub(crate) const LINE_BYTES: u64 = 64;
 /// No CPU.
 const NOBODY: u16 = u16::MAX;
 
-/// A cache line. Machine code reads it (`translate/emit.rs`).
+/// The CPUs that have to do with a cache line. Machine code reads this (`translate/emit.rs`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Line {
+pub(crate) struct Owners {
     /// The CPU that wrote the line last.
-    pub writer: u16,
+    writer: u16,
     /// The CPU that fetched a copy last.
-    pub reader: u16,
-    /// Where copies have been fetched since then: one bit per LLC, see [`Lines::bits`].
-    pub copies: u64,
+    reader: u16,
 }
 
-impl Line {
-    /// A line that is not counted. Every CPU has a copy of it.
-    const EXEMPT: Self = Self { writer: EXEMPT, reader: NOBODY, copies: u64::MAX };
+impl Owners {
+    /// Of a line that is not counted.
+    pub(crate) const EXEMPT: Self = Self { writer: EXEMPT, reader: NOBODY };
 
-    /// Writer (lower half) and reader (upper half) of a line that `cpu` wrote last and of which no other CPU has a
-    /// copy.
-    pub(crate) fn alone(cpu: CpuId) -> u64 {
-        u64::from(cpu as u16) | u64::from(NOBODY) << 16
+    /// Of a line that `cpu` wrote last and of which no other CPU has a copy.
+    pub(crate) fn alone(cpu: CpuId) -> Self {
+        Self { writer: cpu as u16, reader: NOBODY }
     }
 
-    /// Writer and reader of a line that is not counted.
-    pub(crate) fn exempt_pair() -> u32 {
-        Self::alone(EXEMPT.into()) as u32
+    /// Both in one number: the writer is the lower half.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.writer) | u32::from(self.reader) << 16
     }
 }
 
 /// Takes the place of the writer in a line that is not counted.
 const EXEMPT: u16 = u16::MAX - 1;
 
-const UNTOUCHED: Line = Line { writer: NOBODY, reader: NOBODY, copies: 0 };
+/// Of a line that no CPU has touched.
+const NO_OWNERS: Owners = Owners { writer: NOBODY, reader: NOBODY };
 
 /// The cost of fetching lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,12 +61,15 @@ pub(crate) struct Fetched {
 /// All lines of the memory.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    lines: Vec<Line>,
-    /// For each CPU, the bit of its LLC in [`Line::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit, and
-    /// count as one LLC.
+    owners: Vec<Owners>,
+    /// For each line, where copies have been fetched since it was written: one bit per LLC, see [`Lines::bits`]. Every
+    /// CPU has a copy of a line that is not counted.
+    copies: Vec<u64>,
+    /// For each CPU, the bit of its LLC in [`Lines::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit,
+    /// and count as one LLC.
     bits: Vec<u64>,
     /// The initial state of a line.
-    new: Line,
+    new: (Owners, u64),
     /// What was fetched since the last call of [`Lines::take_fetched`].
     fetched: Fetched,
 }
@@ -77,47 +78,58 @@ impl Lines {
     pub(crate) fn new(machine: &Machine) -> Self {
         let share = machine.llcs.len().div_ceil(64);
         let bits = machine.cpus.iter().map(|cpu| 1 << (cpu.llc as usize / share)).collect();
-        Self { bits, ..Self::of(UNTOUCHED) }
+        Self { bits, ..Self::of((NO_OWNERS, 0)) }
     }
 
-    fn of(new: Line) -> Self {
-        Self { lines: Vec::new(), bits: vec![1], new, fetched: Fetched::default() }
+    fn of(new: (Owners, u64)) -> Self {
+        let (owners, copies) = (Vec::new(), Vec::new());
+        Self { owners, copies, bits: vec![1], new, fetched: Fetched::default() }
     }
 
     /// Lines of which none is counted.
     pub(crate) fn exempt_all() -> Self {
-        Self::of(Line::EXEMPT)
+        Self::of((Owners::EXEMPT, u64::MAX))
     }
 
-    /// The lines of a region of `bytes`.
-    pub(crate) fn covering(&mut self, bytes: usize) -> &[Line] {
-        let number = bytes.div_ceil(LINE_BYTES as usize);
-        if number > self.lines.len() {
-            self.lines.resize(number, self.new);
+    /// The lines of a region of `bytes`: owners and copies.
+    #[inline]
+    pub(crate) fn covering(&mut self, bytes: usize) -> (&[Owners], &[u64]) {
+        let lines = bytes.div_ceil(LINE_BYTES as usize);
+        if lines > self.owners.len() {
+            self.add(lines);
         }
-        &self.lines
+        (&self.owners, &self.copies)
+    }
+
+    /// Has at least as many lines from now on.
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, lines: usize) {
+        self.owners.resize(lines.max(self.owners.len()), self.new.0);
+        self.copies.resize(self.owners.len(), self.new.1);
     }
 
     /// Excludes a piece of memory from now on.
     pub(crate) fn exempt(&mut self, address: u64, size: usize) {
         for number in 0..size.div_ceil(LINE_BYTES as usize) as u64 {
-            if let Some(line) = self.line(address + number * LINE_BYTES) {
-                *line = Line::EXEMPT;
+            if let Some((owners, copies)) = self.line(address + number * LINE_BYTES) {
+                (*owners, *copies) = (Owners::EXEMPT, u64::MAX);
             }
         }
     }
 
-    /// The line of an address, if the address can be in memory.
-    fn line(&mut self, address: u64) -> Option<&mut Line> {
-        let distance = usize::try_from(address.checked_sub(BASE)?).ok()?;
-        let number = (distance < MOST_BYTES).then_some(distance / LINE_BYTES as usize)?;
-        if number >= self.lines.len() {
-            self.lines.resize(number + 1, self.new);
+    /// The line of an address, if the address can be in memory: owners and copies.
+    #[inline]
+    fn line(&mut self, address: u64) -> Option<(&mut Owners, &mut u64)> {
+        // An address before the region gets a number that is too large.
+        let number = (address.wrapping_sub(BASE) / LINE_BYTES) as usize;
+        if number >= self.owners.len() && number < MOST_BYTES / LINE_BYTES as usize {
+            self.add(number + 1);
         }
-        Some(&mut self.lines[number])
+        Some((self.owners.get_mut(number)?, self.copies.get_mut(number)?))
     }
 
-    /// The bit of a CPU's LLC in [`Line::copies`].
+    /// The bit of a CPU's LLC in the copies of a line.
     pub(crate) fn bit(&self, cpu: CpuId) -> u64 {
         self.bits[cpu]
     }
@@ -127,20 +139,22 @@ impl Lines {
     pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;
         let bit = self.bits[cpu];
-        let Some(line) = self.line(address).filter(|line| line.writer != EXEMPT) else { return };
-        let from = match (write, line.writer == me) {
+        let Some((owners, copies)) = self.line(address) else { return };
+        let Owners { writer, reader } = *owners;
+        let from = match (write, writer == me) {
+            _ if writer == EXEMPT => return,
             (false, true) => NOBODY,
-            (false, false) if line.copies & bit != 0 => NOBODY,
-            (false, false) => line.writer,
-            (true, true) => line.reader,
-            (true, false) if line.writer == NOBODY => line.reader,
-            (true, false) => line.writer,
+            (false, false) if *copies & bit != 0 => NOBODY,
+            (false, false) => writer,
+            (true, true) => reader,
+            (true, false) if writer == NOBODY => reader,
+            (true, false) => writer,
         };
         if write {
-            *line = Line { writer: me, ..UNTOUCHED };
-        } else if line.writer != me && line.copies & bit == 0 {
-            line.copies |= bit;
-            line.reader = me;
+            (*owners, *copies) = (Owners::alone(cpu), 0);
+        } else if writer != me && *copies & bit == 0 {
+            *copies |= bit;
+            owners.reader = me;
         }
         if from != NOBODY && from != me {
             self.fetched.lines += 1;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::instruction::Instruction;
 use crate::interpret::{Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, STACK_BYTES, Stop, exchange};
-use crate::lines::{Line, Lines};
+use crate::lines::{LINE_BYTES, Lines, Owners};
 use crate::memory::BASE;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -104,15 +104,32 @@ impl Given {
     }
 }
 
-/// The data that machine code needs while it runs. [`emit`] uses the offsets of the members.
+/// The data that machine code needs while it runs. [`emit`] uses the offsets of the members. Instructions that access
+/// the first 128 bytes are shorter, so the members that are used most come first.
 #[repr(C)]
 struct Frame {
     /// Address of the memory region, less the region's own address ([`BASE`]).
     memory: *mut u8,
+    /// [`BASE`].
+    base: u64,
     /// Accesses at offsets below this one are within the region, whatever their size.
     limit: u64,
-    /// The line of the region's first bytes.
-    lines: *const Line,
+    /// Owners and copies of the line with number 0. The region's first line is the one with the number of [`BASE`].
+    owners: *const Owners,
+    copies: *const u64,
+    /// The bit of this CPU's LLC in the copies of a line.
+    bit: u64,
+    /// [`Owners::bits`] of a line that this CPU wrote last and of which no other CPU has a copy.
+    alone: u64,
+    /// Whether the program cannot continue.
+    stopped: u64,
+    /// Instructions of the kernel in functions that machine code did not call, and the number of kfuncs among these.
+    executed: u64,
+    kfuncs: u64,
+    /// Instructions that were executed.
+    instructions: u64,
+    /// How many more times `may_goto` may continue.
+    loops_left: u64,
     /// For each line of the memory, the number plus one of the task whose struct begins there, and the number of lines.
     tasks: *const u32,
     task_lines: u64,
@@ -122,27 +139,13 @@ struct Frame {
     /// The CPU of the first task ([`Host::task_cpus`]), and the number of tasks.
     cpus: *const usize,
     cpus_len: u64,
-    /// The bit of this CPU's LLC in [`Line::copies`].
-    bit: u64,
-    /// [`Line::writer`] and [`Line::reader`] together, for a line that this CPU wrote last and of which no other CPU
-    /// has a copy.
-    alone: u64,
     /// The CPU.
     cpu: u64,
     /// The time in ns, and whether it is what clocks show.
     now: u64,
     knows_now: u64,
-    /// Instructions that were executed.
-    instructions: u64,
-    /// Instructions of the kernel in functions that machine code did not call, and the number of kfuncs among these.
-    executed: u64,
-    kfuncs: u64,
-    /// How many more times `may_goto` may continue.
-    loops_left: u64,
     /// The address after the last function's stack.
     stack_end: u64,
-    /// Whether the program cannot continue.
-    stopped: u64,
     calls: Calls,
     /// The [`Side`].
     side: *mut c_void,
@@ -197,7 +200,10 @@ impl<H: Host> Side<'_, H> {
         };
         frame.memory = memory.wrapping_sub(BASE as usize);
         frame.limit = (len as u64).saturating_sub(7);
-        frame.lines = lines.covering(len).as_ptr();
+        let (owners, copies) = lines.covering(len);
+        let before = (BASE / LINE_BYTES) as usize;
+        frame.owners = owners.as_ptr().wrapping_sub(before);
+        frame.copies = copies.as_ptr().wrapping_sub(before);
         let (tasks, values) = self.host.task_values();
         (frame.tasks, frame.task_lines) = (tasks.as_ptr(), tasks.len() as u64);
         (frame.values, frame.values_len) = (values.as_ptr(), values.len() as u64);
@@ -386,25 +392,27 @@ impl Translated {
         let mut side = Side { host, code: &self.code, no_lines: None, stop: fault, panic: None };
         let mut frame = Frame {
             memory: std::ptr::null_mut(),
+            base: BASE,
             limit: 0,
-            lines: std::ptr::null(),
+            owners: std::ptr::null(),
+            copies: std::ptr::null(),
+            bit,
+            alone: Owners::alone(cpu).bits().into(),
+            stopped: 0,
+            executed: 0,
+            kfuncs: 0,
+            instructions: 0,
+            loops_left: MOST_LOOPS,
             tasks: std::ptr::null(),
             task_lines: 0,
             values: std::ptr::null(),
             values_len: 0,
             cpus: std::ptr::null(),
             cpus_len: 0,
-            bit,
-            alone: Line::alone(cpu),
             cpu: cpu as u64,
             now: now.unwrap_or(0),
             knows_now: now.is_some().into(),
-            instructions: 0,
-            executed: 0,
-            kfuncs: 0,
-            loops_left: MOST_LOOPS,
             stack_end: stack + MOST_FRAMES as u64 * STACK_BYTES,
-            stopped: 0,
             calls: Calls::of::<H>(),
             side: std::ptr::null_mut(),
         };

@@ -24,8 +24,7 @@ use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
-use crate::lines::{LINE_BYTES, Line};
-use crate::memory::BASE;
+use crate::lines::{LINE_BYTES, Owners};
 
 /// The memory of machine code. It is freed when this is dropped.
 pub(super) struct Text(Option<JITModule>);
@@ -246,6 +245,10 @@ struct Emitter<'a> {
     frame: Value,
     /// The block that returns register 0.
     exit: Block,
+    /// Where a program goes that cannot continue. Machine code that is hardly ever executed lies apart from the rest,
+    /// so that the rest takes fewer cache lines. A jump from a block with other successors to one with other
+    /// predecessors is only there if its target is such a cold block.
+    given_up: Block,
     functions: BTreeMap<usize, FuncRef>,
     backs: Backs,
 }
@@ -280,7 +283,9 @@ impl<'a> Emitter<'a> {
         };
         let blocks = starts.keys().map(|&at| (at, builder.create_block())).collect();
         let registers = [(); 11].map(|()| builder.declare_var(I64));
-        let (count, exit) = (builder.declare_var(I64), builder.create_block());
+        let count = builder.declare_var(I64);
+        let [exit, given_up] = [(); 2].map(|()| builder.create_block());
+        builder.set_cold_block(given_up);
         Self {
             builder,
             source,
@@ -291,6 +296,7 @@ impl<'a> Emitter<'a> {
             count,
             frame: Value::from_u32(0),
             exit,
+            given_up,
             functions,
             backs,
         }
@@ -324,6 +330,8 @@ impl<'a> Emitter<'a> {
     }
 
     fn leave(&mut self) {
+        self.builder.switch_to_block(self.given_up);
+        self.builder.ins().jump(self.exit, &[]);
         self.builder.switch_to_block(self.exit);
         self.store_count();
         let value = self.builder.use_var(self.registers[0]);
@@ -434,7 +442,12 @@ impl<'a> Emitter<'a> {
 
     /// Loads a member of the frame, of 8 bytes.
     fn member(&mut self, offset: usize) -> Value {
-        self.builder.ins().load(I64, of_frame(), self.frame, offset as i32)
+        self.member_of(I64, offset)
+    }
+
+    /// Loads a member of the frame, or its lowest bytes.
+    fn member_of(&mut self, of: Type, offset: usize) -> Value {
+        self.builder.ins().load(of, of_frame(), self.frame, offset as i32)
     }
 
     /// Stops the program. Nothing follows in the block.
@@ -453,11 +466,15 @@ impl<'a> Emitter<'a> {
         self.builder.inst_results(call).first().copied()
     }
 
-    /// Returns if the program cannot continue. Following code is in a new block.
+    /// Returns if the program cannot continue. Following code is in a new block, which is cold if this one is.
     fn check(&mut self) {
         let stopped = self.member(offset_of!(Frame, stopped));
         let goes_on = self.builder.create_block();
-        self.builder.ins().brif(stopped, self.exit, &[], goes_on, &[]);
+        let here = self.builder.current_block();
+        if here.is_some_and(|here| self.builder.func.layout.is_cold(here)) {
+            self.builder.set_cold_block(goes_on);
+        }
+        self.builder.ins().brif(stopped, self.given_up, &[], goes_on, &[]);
         self.builder.switch_to_block(goes_on);
     }
 
@@ -817,44 +834,42 @@ impl<'a> Emitter<'a> {
 
     /// The offset in the region of an address.
     fn place(&mut self, address: Value, offset: i16) -> Value {
-        self.builder.ins().iadd_imm(address, i64::from(offset) - BASE as i64)
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
+        let base = self.member(offset_of!(Frame, base));
+        self.builder.ins().isub(address, base)
     }
 
     /// Fetches the line of an address if this CPU does not have it in the state that the access needs.
     fn fetch(&mut self, address: Value, offset: i16, write: bool) {
-        let place = self.place(address, offset);
-        let number = self.builder.ins().ushr_imm(place, i64::from(LINE_BYTES.ilog2()));
-        let before = self.builder.ins().imul_imm(number, size_of::<Line>() as i64);
-        let lines = self.member(offset_of!(Frame, lines));
-        let line = self.builder.ins().iadd(lines, before);
-        let [writer, copies] = [offset_of!(Line, writer), offset_of!(Line, copies)];
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
+        let number = self.builder.ins().ushr_imm(address, i64::from(LINE_BYTES.ilog2()));
+        let owners = self.member(offset_of!(Frame, owners));
         let [rare, slow, then] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(rare);
         let rarely = if write {
-            let alone = self.member(offset_of!(Frame, alone));
-            // Writer and reader are adjacent.
-            let line = self.builder.ins().load(I32, outside(), line, writer as i32);
-            let alone = self.builder.ins().ireduce(I32, alone);
-            let mine = self.builder.ins().icmp(IntCC::Equal, line, alone);
+            let owners = self.element(owners, number, I32);
+            let alone = self.member_of(I32, offset_of!(Frame, alone));
+            let mine = self.builder.ins().icmp(IntCC::Equal, owners, alone);
             self.builder.ins().brif(mine, then, &[], rare, &[]);
             self.builder.switch_to_block(rare);
-            let exempt = Line::exempt_pair();
-            self.builder.ins().icmp_imm(IntCC::Equal, line, i64::from(exempt))
+            let exempt = Owners::EXEMPT.bits();
+            self.builder.ins().icmp_imm(IntCC::Equal, owners, i64::from(exempt))
         } else {
             // All CPUs have copies of lines that are not counted.
+            let copies = self.member(offset_of!(Frame, copies));
+            let copies = self.element(copies, number, I64);
             let bit = self.member(offset_of!(Frame, bit));
-            let there = self.builder.ins().load(I64, outside(), line, copies as i32);
-            let there = self.builder.ins().band(there, bit);
+            let there = self.builder.ins().band(copies, bit);
             self.builder.ins().brif(there, then, &[], rare, &[]);
             self.builder.switch_to_block(rare);
-            let writer = self.builder.ins().load(I16, outside(), line, writer as i32);
-            let alone = self.member(offset_of!(Frame, alone));
-            let me = self.builder.ins().ireduce(I16, alone);
+            let owners = self.element(owners, number, I32);
+            let writer = self.builder.ins().ireduce(I16, owners);
+            let me = self.member_of(I16, offset_of!(Frame, alone));
             self.builder.ins().icmp(IntCC::Equal, writer, me)
         };
         self.builder.set_cold_block(slow);
         self.builder.ins().brif(rarely, then, &[], slow, &[]);
         self.builder.switch_to_block(slow);
-        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let write = self.number(write.into());
         self.back(offset_of!(Frame, calls.touch), self.backs.touch, &[address, write]);
         self.builder.ins().jump(then, &[]);
