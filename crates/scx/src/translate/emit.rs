@@ -245,9 +245,9 @@ struct Emitter<'a> {
     frame: Value,
     /// The block that returns register 0.
     exit: Block,
-    /// Where a program goes that cannot continue. Machine code that is hardly ever executed lies apart from the rest,
-    /// so that the rest takes fewer cache lines. A jump from a block with other successors to one with other
-    /// predecessors is only there if its target is such a cold block.
+    /// Where a program goes that cannot continue. Code that is hardly ever executed is in cold blocks: these lie apart
+    /// from the rest, which then takes fewer cache lines. Cranelift puts what a jump moves between registers there too,
+    /// but only if the target of the jump is cold. So [`Emitter::exit`] would not do.
     given_up: Block,
     functions: BTreeMap<usize, FuncRef>,
     backs: Backs,
