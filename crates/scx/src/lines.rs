@@ -26,6 +26,8 @@ pub(crate) struct Owners {
     reader: u16,
 }
 
+const _: () = assert!(size_of::<Owners>() == 4, "machine code reads both numbers at once");
+
 impl Owners {
     /// Of a line that is not counted.
     pub(crate) const EXEMPT: Self = Self { writer: EXEMPT, reader: NOBODY };

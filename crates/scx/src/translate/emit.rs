@@ -843,11 +843,10 @@ impl<'a> Emitter<'a> {
     fn fetch(&mut self, address: Value, offset: i16, write: bool) {
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let number = self.builder.ins().ushr_imm(address, i64::from(LINE_BYTES.ilog2()));
-        let owners = self.member(offset_of!(Frame, owners));
         let [rare, slow, then] = [(); 3].map(|()| self.builder.create_block());
         self.builder.set_cold_block(rare);
         let rarely = if write {
-            let owners = self.element(owners, number, I32);
+            let owners = self.owners(number);
             let alone = self.member_of(I32, offset_of!(Frame, alone));
             let mine = self.builder.ins().icmp(IntCC::Equal, owners, alone);
             self.builder.ins().brif(mine, then, &[], rare, &[]);
@@ -862,7 +861,7 @@ impl<'a> Emitter<'a> {
             let there = self.builder.ins().band(copies, bit);
             self.builder.ins().brif(there, then, &[], rare, &[]);
             self.builder.switch_to_block(rare);
-            let owners = self.element(owners, number, I32);
+            let owners = self.owners(number);
             let writer = self.builder.ins().ireduce(I16, owners);
             let me = self.member_of(I16, offset_of!(Frame, alone));
             self.builder.ins().icmp(IntCC::Equal, writer, me)
@@ -874,6 +873,12 @@ impl<'a> Emitter<'a> {
         self.back(offset_of!(Frame, calls.touch), self.backs.touch, &[address, write]);
         self.builder.ins().jump(then, &[]);
         self.builder.switch_to_block(then);
+    }
+
+    /// [`Owners`] of a line.
+    fn owners(&mut self, line: Value) -> Value {
+        let owners = self.member(offset_of!(Frame, owners));
+        self.element(owners, line, I32)
     }
 
     /// Reads or writes bytes at an address in the region.
