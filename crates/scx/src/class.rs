@@ -344,7 +344,9 @@ impl Scx {
             self.check(world);
             return None;
         }
-        self.translate_if_worth_it(instructions);
+        if self.until_translation > 0 {
+            self.count_interpreted(instructions);
+        }
         let fetched = self.kernel.lines.take_fetched();
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
         let kfuncs = std::mem::take(&mut self.kernel.kfuncs);
@@ -364,10 +366,11 @@ impl Scx {
     }
 
     /// Makes machine code once enough instructions were interpreted.
-    fn translate_if_worth_it(&mut self, instructions: u64) {
-        let before = self.until_translation;
-        self.until_translation = before.saturating_sub(instructions);
-        if before > 0 && self.until_translation == 0 {
+    #[cold]
+    #[inline(never)]
+    fn count_interpreted(&mut self, instructions: u64) {
+        self.until_translation = self.until_translation.saturating_sub(instructions);
+        if self.until_translation == 0 {
             let starts: Vec<usize> =
                 self.kernel.object.functions.iter().map(|function| function.start).collect();
             self.machine_code = translate::translated(&self.code, &starts, self.kernel.given());

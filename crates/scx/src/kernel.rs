@@ -463,12 +463,15 @@ impl Call<'_> {
 
     /// Takes a queue's lock, writes to the queue, and releases the lock. Waits for another CPU that holds the lock.
     pub(crate) fn lock_queue(&mut self, dsq: Dsq) {
+        if matches!(dsq, Dsq::Local(_)) {
+            return self.touch_queue(dsq, true);
+        }
         let now = self.world.now().ns();
         let begun = now + self.world.backlog_ns(self.cpu);
         let asked = begun + self.kernel.lines.fetched().ns;
         self.touch_queue(dsq, true);
         let fetched = begun + self.kernel.lines.fetched().ns;
-        if let Some(queue) = self.kernel.queues.get(dsq).filter(|_| !matches!(dsq, Dsq::Local(_))) {
+        if let Some(queue) = self.kernel.queues.get(dsq) {
             let waited = queue.hold(now, asked, fetched - asked);
             self.kernel.lines.wait(waited);
         }
