@@ -344,10 +344,11 @@ impl Workload {
     fn validate_mutexes(&self, program: &Program) -> Result<(), (usize, Fault)> {
         let jumps = |op: &Op| if let Op::Loop { to, .. } = op { Some(*to as usize) } else { None };
         let targets: BTreeSet<usize> = program.ops.iter().filter_map(jumps).collect();
+        let mut targets = targets.into_iter().peekable();
         let mut at_target: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
         let mut held: BTreeSet<u32> = BTreeSet::new();
         for (index, op) in program.ops.iter().enumerate() {
-            if targets.contains(&index) {
+            if targets.next_if_eq(&index).is_some() {
                 at_target.insert(index, held.clone());
             }
             match *op {
