@@ -1,9 +1,9 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
-# make test   builds and runs all tests (about ten minutes after the build, on two cores). SEED=2 tries other random
+# make test   builds and runs all tests (six to ten minutes after the build, on two cores). SEED=2 tries other random
 #             inputs than SEED=1, the default
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
-#               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages
-#               and databases, which take minutes
+#               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
+#               databases and the domains of all presets, which take minutes
 # make test-long  all rows of sysbench, and rows of autonuma-benchmark that need many seeds: a quarter of an hour
 # make test-released  schedulers of sched-ext/scx as released, on machines of 16 to 512 CPUs and on all presets (builds
 #             them first, which takes what `make live` needs, and a quarter of an hour)
@@ -80,7 +80,7 @@ endif
 	-@tools/setup mke2fs:e2fsprogs
 	$(CARGO) test --workspace --locked --profile checked --test guest --test guests -- $(IN_GUESTS) \
 		--test-threads=$(GUESTS) --skip live_scheduler $(if $(call without,clang),--skip sched_ext) \
-		$(if $(QUICK),--skip moved:: --skip databases)
+		$(if $(QUICK),--skip moved:: --skip databases --skip every_preset)
 endif
 
 test-long: setup

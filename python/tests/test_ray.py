@@ -53,7 +53,7 @@ def workers() -> list[int]:
 
 
 def test_a_worker_that_is_killed_costs_only_its_runs(plan: Path) -> None:
-    plan.write_text(PLAN.replace("loops=5", "loops=2000"))
+    plan.write_text(PLAN.replace("loops=5", "loops=500"))
     killed: list[int] = []
 
     def kill(line: str) -> None:

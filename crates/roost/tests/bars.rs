@@ -95,7 +95,7 @@ const EFFICIENCIES: [&str; 4] = ["se-eff", "dom-eff", "fast-rate", "success-rate
 const CLIENTS: [u32; 8] = [28, 56, 84, 112, 140, 168, 196, 224];
 
 fn netperf(clients: u32, scheduler: &str) -> Outcome {
-    run("xeon-1s-112", &format!("netperf-tcp-rr:clients={clients}"), scheduler, 400)
+    run("xeon-1s-112", &format!("netperf-tcp-rr:clients={clients}"), scheduler, 200)
 }
 
 /// se_eff%, dom_eff%, fast_rate%, success_rate%. `None` if there was no search.

@@ -550,7 +550,7 @@ mod compare {
         let combinations = [
             ("zen3-2s", "hackbench:groups=2,loops=10", "fair@5.19+sis-util", "table"),
             ("hygon-vm", "iperf3:noise=4", "fair@6.15+llc-imbalance", "json"),
-            ("xeon-2s-96", "netperf-tcp-rr:clients=60", "fair@7.2", "json"),
+            ("xeon-2s-96", "netperf-tcp-rr:clients=20", "fair@7.2", "json"),
             ("x3950", "schbench:messages=2,workers=12", "fair@7.2+no-delay-dequeue", "csv"),
             ("node:4 l3:2 core:2 pu:2", "tbench:clients=20", "fair@5.16", "mmtests"),
         ];

@@ -265,6 +265,7 @@ fn as_posted_numa01_is_faster_on_two_nodes() {
 /// numa01 on 4 nodes, published as faster by 35%. In the simulation, the difference in a single seed is ten standard
 /// deviations. Memory is where threads touch it first, as explained at the next row.
 #[test]
+#[ignore = "minutes of processor time: make test-long"]
 fn as_posted_numa01_is_faster_on_four_nodes() {
     assert!(as_posted("x3750-m4", "numa01:cpus=64,same_node=0", 1) < 0.8);
 }
@@ -272,6 +273,7 @@ fn as_posted_numa01_is_faster_on_four_nodes() {
 /// This row tells how numa01 was built there: 150.34 s on 3.9, from 140.39 s to 164.45 s, standard deviation 7.98 s. If
 /// all memory were on one node at first, the links from that node would make even the best run longer than that.
 #[test]
+#[ignore = "minutes of processor time: make test-long"]
 fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
     let [spread, on_one] = [0, 1].map(|same_node| {
         let case = format!("numa01_THREAD_ALLOC:cpus=64,same_node={same_node}");
