@@ -4,7 +4,7 @@
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
 #               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
 #               databases and the domains of all presets, which take minutes
-# make test-long  all rows of sysbench, and rows of autonuma-benchmark that need many seeds: a quarter of an hour
+# make test-long  all rows of sysbench, and rows of autonuma-benchmark that take minutes: a quarter of an hour
 # make test-released  schedulers of sched-ext/scx as released, on machines of 16 to 512 CPUs and on all presets (builds
 #             them first, which takes what `make live` needs, and a quarter of an hour)
 # make test-look  opens reports in a browser (installs chromium if it is missing): minutes. Screenshots are kept in
