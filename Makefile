@@ -1,5 +1,5 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
-# make test   builds and runs all tests (six to ten minutes after the build, on two cores). SEED=2 tries other random
+# make test   builds and runs all tests (five to ten minutes after the build, on two cores). SEED=2 tries other random
 #             inputs than SEED=1, the default
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
 #               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
