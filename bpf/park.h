@@ -244,10 +244,7 @@ __noinline u32 idle_for_released(struct task_struct *p __arg_trusted, u32 cpu_id
 	return NONE;
 }
 
-/*
- * Moves a parked task to the local queue of a CPU that may be idle. Linux 6.16 does not wake the CPU if the
- * task last ran there (move_local_task_to_local_dsq()).
- */
+/* Moves a parked task to the local queue of a CPU that may be idle. */
 static __always_inline void release_to_cpu(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct roost_task *task,
 					   u32 cpu_id, struct roost_counters *n)
 {
@@ -256,9 +253,9 @@ static __always_inline void release_to_cpu(struct bpf_iter_scx_dsq *it, struct t
 	scx_bpf_kick_cpu(cpu_id, KICK_IDLE);
 }
 
-/* Moves a parked task to the queue of the LLC where it last ran. */
+/* Moves a parked task to the queue of the LLC where it last ran. calls: it asks for a CPU that helps. */
 static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct roost_task *task,
-					   u32 id, struct roost_llc *llc, u64 now, struct roost_counters *n)
+					   u32 id, struct roost_llc *llc, u64 now, bool calls, struct roost_counters *n)
 {
 	u64 vtime = rebased_vtime(p, task, id, llc->clock, true);
 
@@ -278,7 +275,8 @@ static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct t
 	if (dsq_move_vtime(it, p, id, vtime)) {
 		task->queue = id;
 		n->queued++;
-		call_for(p, task, id, llc->node);
+		if (calls)
+			call_for(p, task, id, llc->node);
 	} else if (__sync_bool_compare_and_swap(&task->waits_in, id, NONE)) {
 		/* The task was queued elsewhere meanwhile. */
 		__sync_fetch_and_add(&llc->waiting, -1);
@@ -301,7 +299,12 @@ static __always_inline void release_bound(struct bpf_iter_scx_dsq *it, struct ta
 	scx_bpf_kick_cpu(cpu_id, KICK_IDLE);
 }
 
-/* Lets a parked task run. */
+/*
+ * Lets a parked task run. An idle CPU where it last ran takes it from the queue of its LLC. If it were moved to the
+ * CPU's local queue, Linux 7.2 would charge it for the time since the CPU's clock was last updated, which is up to the
+ * whole idle time: move_local_task_to_local_dsq() calls wakeup_preempt(), so that __schedule() does not update the
+ * clock.
+ */
 static __always_inline void release(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct roost_task *task,
 				    u64 now, struct roost_counters *n)
 {
@@ -319,10 +322,13 @@ static __always_inline void release(struct bpf_iter_scx_dsq *it, struct task_str
 	}
 	if (!stays_put(p))
 		found = idle_for_released(p, cpu_id, is_long(task));
-	if (found != NONE)
+	if (found != NONE && found != cpu_id) {
 		release_to_cpu(it, p, task, found, n);
-	else
-		release_to_llc(it, p, task, cpu->llc, llc, now, n);
+		return;
+	}
+	release_to_llc(it, p, task, cpu->llc, llc, now, found == NONE, n);
+	if (found == cpu_id)
+		scx_bpf_kick_cpu(cpu_id, KICK_IDLE);
 }
 
 /* Whether a parked task leaves the queue of a limit. If not, `*at` is the limit without budget. */
