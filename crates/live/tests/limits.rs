@@ -51,8 +51,8 @@ fn limits_hold(kernel: &str) {
         ("changed p/q", 30.0),
     ] {
         let used = used(what);
-        // This cgroup needs nearly its share of the CPUs. Whenever hackbench starts 40 new tasks, these get more than
-        // theirs for a tenth of a second (weights.h), and what a cgroup cannot use in a period is lost.
+        // This cgroup needs nearly its share of the CPUs. What it cannot use in a period is lost: probably hackbench's
+        // new tasks get more than their share for some tenths of a second (weights.h).
         let least = if what.ends_with('c') { 0.85 } else { 0.95 };
         assert!((least..1.05).contains(&(used / limit)), "{kernel}: {what}: {used}%");
     }
