@@ -230,7 +230,10 @@ __noinline bool find_head(u32 cpu_id, u64 queue, u64 clock)
 	return found;
 }
 
-/* Charges the task that runs on a CPU for its run time since it was switched in or last charged. */
+/*
+ * Charges the task that runs on a CPU for its run time since it was switched in or last charged, by what its weight is
+ * worth now. When many tasks of a cgroup have just become runnable, it was worth too much when they were switched in.
+ */
 static __always_inline void charge(struct task_struct *p, struct roost_task *task, struct roost_cpu *cpu)
 {
 	u64 ran = p->se.sum_exec_runtime - cpu->ran_before;
@@ -238,13 +241,13 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 	/* It has just been charged because its slice was over. */
 	if (!ran)
 		return;
-	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
 	cpu->ran_before = p->se.sum_exec_runtime;
 	task->ran_awake += ran;
 	if (task->limit != NONE)
 		spend(task, ran);
 	account_run(p, task, cpu->node, ran);
 	cpu->weight = weight_of(p, task);
+	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
 }
 
 /*
@@ -499,6 +502,8 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 	if (!cpu || !llc)
 		return 0;
 	looks = looks_left(cpu);
+	if (!looks)
+		return 0;
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, id, 0, looks) {
 		cpu->looks++;
@@ -580,7 +585,7 @@ __noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 		cpu->n.llc_stolen++;
 		return STOLEN;
 	}
-	if (nr_waiting(llc, id))
+	if (!may || nr_waiting(llc, id))
 		was_futile(cpu, id, now, !may);
 	/* Tasks that may not run here do not count as waiting for this CPU. */
 	return may ? NONE_WAITS : SOME_WAIT;

@@ -7,13 +7,14 @@
  *
  *     w * reach / max(D, w)
  *
- *     D        weights of the cgroup's runnable tasks and busy children, added up
+ *     D        weights of the cgroup's runnable tasks and busy children, added up: the current sum, or its mean if
+ *              that is larger
  *     reach    the cgroup's weight, times the same fraction of its parent; for a cgroup at the root: its weight
  *
- * Virtual time is kept by that weight. D is a mean. Every task charges its cgroup once it has run or waited for a
- * few milliseconds. Ten times a second the watch computes from that how many did at a time. So a change shows
- * after some tenths of a second, and a level deeper a tenth later. The kernel computes the same from load averages
- * (calc_group_shares, kernel/sched/fair.c).
+ * Virtual time is kept by that weight. Every task charges its cgroup once it has run or waited for a few
+ * milliseconds. Ten times a second the watch computes from that how many did at a time. So more demand shows after a
+ * tenth of a second, less after some tenths, and a level deeper a tenth later. The kernel computes the same from what
+ * is queued or from its load average, whichever is larger (calc_group_shares, kernel/sched/fair.c).
  *
  * Weights of tasks and cgroups have one scale: 100 is nice 0, and cpu.weight's default.
  */
@@ -33,8 +34,8 @@ struct roost_share {
 	u64 demand;
 	u64 seen_wanted;
 	u64 seen_demand;
-	u64 own;		/* mean weight of runnable tasks, times UNIT */
-	u64 busy;		/* mean number of runnable tasks, times UNIT */
+	u64 own;		/* weight of runnable tasks, times UNIT */
+	u64 busy;		/* number of runnable tasks, times UNIT */
 	u64 children;		/* weight of busy children, times UNIT */
 	u64 children_next;	/* the sum for the next value of children */
 	u64 children_busy;	/* busy time of children, being added up; UNIT: one child is always busy */
@@ -140,6 +141,12 @@ static __always_inline u64 mean(u64 before, u64 now)
 	return (before * 3 + now) / 4;
 }
 
+/* The next value of a demand: the current one, or the mean if that is larger. */
+static __always_inline u64 next_demand(u64 before, u64 now)
+{
+	return now > before ? now : mean(before, now);
+}
+
 /* Computes a cgroup's competition from what its tasks wanted in the last `period` ns. */
 __noinline int update_share(u32 index, u64 period)
 {
@@ -150,8 +157,8 @@ __noinline int update_share(u32 index, u64 period)
 		return 0;
 	wanted = share->wanted;
 	demand = share->demand;
-	share->own = mean(share->own, (demand - share->seen_demand) * UNIT / period);
-	share->busy = mean(share->busy, (wanted - share->seen_wanted) * UNIT / period);
+	share->own = next_demand(share->own, (demand - share->seen_demand) * UNIT / period);
+	share->busy = next_demand(share->busy, (wanted - share->seen_wanted) * UNIT / period);
 	busy = share->busy + share->children_busy;
 	if (busy > UNIT)
 		busy = UNIT;

@@ -47,6 +47,27 @@ fn limits_hold_within_a_second() {
     }
 }
 
+/// Three loops with a limit of 1.8 CPUs share four CPUs with a group of the same weight. That group has one task, and
+/// every 0.6 s forty more, which run for 20 ms each and end. Its weight is soon divided among them, so the loops lose
+/// little of what they may use.
+#[test]
+fn new_tasks_of_another_group_take_little_of_a_limit() {
+    for seed in SEEDS {
+        let mut scene = Scene::new("node:1 l3:1 core:4 pu:1", seed);
+        let [limited, other] = [100; 2].map(|weight| scene.group(weight));
+        scene.add_all("limited", (0..3).map(|_| Task::spins().group(limited)));
+        scene.at(MS, move |stage| stage.limit(limited, Some(180)));
+        scene.add("other", Task::spins().group(other));
+        for round in 0..6 {
+            let task = || Task::ends_after(20 * MS).begins(2 * SECOND + round * 600 * MS);
+            scene.add_all("other", (0..40).map(|_| task().group(other)));
+        }
+        let ran = scene.play(2 * SECOND, 5 * SECOND + 600 * MS).ran("limited") / 3.6;
+        // By d9b4e5a it was 1.42 to 1.43 CPUs.
+        assert!(ran > 0.85 * 1.8, "seed {seed}: {ran} CPUs");
+    }
+}
+
 /// A limit of 20% applies to the sum of all groups inside, whatever their own limits. When it is raised to 200%, a
 /// group inside with a limit of 50% gets its 50%.
 #[test]
