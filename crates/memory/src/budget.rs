@@ -1,19 +1,19 @@
 //! How many pages may be moved at a moment.
 
-/// A bucket of the time that moving pages may take. It fills with a share of the time that passes, and holds what flows
-/// in within a second. How long a page takes is measured: where memory or the link is busy it takes longer, so fewer
-/// pages are moved.
+/// A bucket of the CPU time that moving pages may take. It fills with a share of the time that passes, and holds what
+/// flows in within a second. How long a page takes is measured: where memory or the link is busy it takes longer, so
+/// fewer pages are moved.
 #[derive(Clone, Debug)]
 pub struct Budget {
     share_percent: u64,
     /// Time that moving may take now, ns. Below 0 if pages took longer than expected.
     level: i64,
     filled_at: u64,
-    /// How long all moves have taken, ns, as far as known.
+    /// CPU time of all moves, ns, as far as known.
     took: u64,
     /// Pages that were moved since.
     pages: u64,
-    /// How long a page of the last move took, ns.
+    /// CPU time of a page in the last move, ns.
     page_ns: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Budget {
         Self { share_percent, level: 0, filled_at: now, took: 0, pages: 0, page_ns: None }
     }
 
-    /// Learns how long all moves have taken until now, ns.
+    /// Learns the CPU time of all moves until now, ns.
     pub fn learn(&mut self, took: u64) {
         let last = took.saturating_sub(self.took);
         self.took = took;

@@ -36,7 +36,7 @@ pub trait Host {
     fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>>;
     /// Moves pages. Returns how many are on `target` afterwards.
     fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64;
-    /// How long all moves have taken so far, ns.
+    /// CPU time that all moves have taken so far, ns.
     fn moving_ns(&mut self) -> u64;
     /// Number of pages that each node can take.
     fn room(&mut self) -> Vec<(u32, u64)>;
