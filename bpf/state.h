@@ -156,28 +156,30 @@ struct roost_node {
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_task {
+	/* What a wakeup reads or writes, often on another CPU than the one where the task last ran. */
 	u64 queue;		/* the queue whose clock its virtual time refers to; NONE: new */
-	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
-	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
+	u64 ran_awake;		/* ns that it ran since it last slept */
+	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
 	u32 waits_in;		/* the LLC that counts it as waiting, or PARKED, or NONE */
+	u32 go;			/* LLC to go to when it is queued next; NONE */
+	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
+	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
+	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
+	u32 group;		/* its sets; NONE: none */
+	u32 process;
+	/* Mostly used where it runs. */
+	u32 cpu;		/* where it last ran; NONE: nowhere yet */
+	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
 	/* Not charged to its sets and its cgroup yet, in ns. */
 	u64 wanted;		/* ran or waited */
 	u64 ran;
 	u64 css_set;		/* the css_set from which its group was found */
 	u64 tried_at;		/* when it last tried to reach its home */
-	u64 ran_awake;		/* ns that it ran since it last slept */
-	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
-	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
-	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
-	u64 reserved;		/* ns reserved of that budget */
-	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
-	u32 group;		/* its sets; NONE: none */
-	u32 process;
-	u32 go;			/* LLC to go to when it is queued next; NONE */
-	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
 	u32 migrate_seq;	/* roost/consolidate.h */
+	u64 reserved;		/* ns reserved of its limit's budget */
+	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
 };
 
 /*
