@@ -76,10 +76,11 @@ fn tasks_leave_an_llc_that_is_ahead_unless_they_wait_for_brief_ones() {
 
 /// Five tasks are in an LLC of four CPUs, three loops in the other LLC, so the first is ahead by at most two. With
 /// short bursts (1 ms), the fifth task waits for the rest of a burst. With long bursts (10 ms), it goes to the idle CPU
-/// of the other LLC, when it wakes up or because that CPU pulls it. If that CPU is busy for a moment, one of the other
-/// node pulls it.
+/// of the other LLC, when it wakes up or because that CPU pulls it. In one seed a CPU of the other node pulls it.
+/// Why was not traced.
 #[test]
 fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
+    let mut far = 0;
     for seed in SEEDS {
         let short = crowded_llc(seed, 5, MS, 3, "");
         let long = crowded_llc(seed, 5, 10 * MS, 3, "");
@@ -87,13 +88,16 @@ fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
         // The wait ends with the first of four bursts. The kernel's part of a burst is about a tenth of a ms.
         let longest_ns = short.longest_ns("naps");
         assert!((1..=MS + MS / 2).contains(&longest_ns), "seed {seed}: {longest_ns} ns");
-        let left = ["llc_spilled", "llc_stolen", "node_stolen"].map(|name| long.counter(name));
-        assert!(left.iter().sum::<u64>() > 0, "seed {seed}");
+        let [spilled, stolen, far_stolen] =
+            ["llc_spilled", "llc_stolen", "node_stolen"].map(|name| long.counter(name));
+        assert!(spilled + stolen + far_stolen > 0, "seed {seed}");
+        far += u32::from(spilled + stolen == 0);
         let wait_ns = [&short, &long].map(|seen| {
             seen.waited_ns("naps") / seen.of("naps").map(|task| task.turns).sum::<u64>()
         });
         assert!(wait_ns[0] > 20_000 && wait_ns[1] < 20_000, "seed {seed}: {wait_ns:?}");
     }
+    assert!(far <= 1, "{far} seeds");
 }
 
 /// A loop that a kernel thread pushes off its CPU finds another CPU in its LLC. CPUs of other LLCs do not take it,
