@@ -34,7 +34,7 @@ const HELPERS: [(u32, Function); 34] = [
     (42, this_node),
     (55, perf_event_read_value),
     (93, spin_lock),
-    (94, nothing),
+    (94, spin_unlock),
     (PROBE_READ_KERNEL, probe_read_kernel),
     (115, probe_read_kernel_str),
     (118, jiffies),
@@ -262,10 +262,14 @@ fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(old)
 }
 
-/// A lock is never held, because one hook runs at a time. Its cache line is fetched.
 fn spin_lock(call: &mut Call, [at, ..]: [u64; 5]) -> Result<u64, Stop> {
     call.kernel.memory.read(at, 4)?;
-    call.touch(at, true);
+    call.spin_lock(at);
+    Ok(0)
+}
+
+fn spin_unlock(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    call.spin_unlock();
     Ok(0)
 }
 
@@ -274,7 +278,7 @@ fn ringbuf_reserve(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// Does nothing: helpers that only print, giving a record back, and releasing a spin lock.
+/// Does nothing: helpers that only print, and giving a record back.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

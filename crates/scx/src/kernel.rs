@@ -1,5 +1,6 @@
 //! The kernel's side of a scheduler: memory, maps, queues and tasks, and the environment in which a program runs.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::masks::Masks;
 use crate::memory::{BASE, ByAddress, Memory};
 use crate::object::Object;
 use crate::program::Program;
-use crate::queues::{Dsq, Queues, id};
+use crate::queues::{Dsq, Lock, Queues, id};
 use crate::tasks::Tasks;
 use crate::timers::Timers;
 use crate::translate::{Given, Storage};
@@ -79,6 +80,10 @@ pub(crate) struct Kernel {
     pub timers: Timers,
     pub iterations: Iterations,
     pub per_cpu: PerCpus,
+    /// The spin locks that the program has taken, by address.
+    spin_locks: BTreeMap<u64, Lock>,
+    /// Address of the spin lock that the hook holds, and when it asked for it, in ns.
+    spin_lock: Option<(u64, u64)>,
     /// Whether the program may read the clocks of a CPU's `struct rq`.
     reads_clocks: bool,
     /// The task for which `select_cpu` or `enqueue` is called.
@@ -277,6 +282,8 @@ impl Kernel {
             timers: Timers::default(),
             iterations: Iterations::new(),
             per_cpu: PerCpus::new(types, &mut memory, machine)?,
+            spin_locks: BTreeMap::new(),
+            spin_lock: None,
             reads_clocks: program
                 .object
                 .externs
@@ -466,15 +473,34 @@ impl Call<'_> {
         if matches!(dsq, Dsq::Local(_)) {
             return self.touch_queue(dsq, true);
         }
-        let now = self.world.now().ns();
-        let begun = now + self.world.backlog_ns(self.cpu);
-        let asked = begun + self.kernel.lines.fetched().ns;
+        let asked = self.reached_ns();
         self.touch_queue(dsq, true);
-        let fetched = begun + self.kernel.lines.fetched().ns;
+        let held = self.reached_ns() - asked;
         if let Some(queue) = self.kernel.queues.get(dsq) {
-            let waited = queue.hold(now, asked, fetched - asked);
+            let waited = queue.lock.hold(self.world.now().ns(), asked, held);
             self.kernel.lines.wait(waited);
         }
+    }
+
+    /// Takes the spin lock at an address. A program holds one at a time.
+    pub(crate) fn spin_lock(&mut self, address: u64) {
+        self.kernel.spin_lock = Some((address, self.reached_ns()));
+        self.touch(address, true);
+    }
+
+    /// Releases the spin lock. It was held while its line and the lines after it came. Waits for as long as another
+    /// CPU holds it.
+    pub(crate) fn spin_unlock(&mut self) {
+        let Some((address, asked)) = self.kernel.spin_lock.take() else { return };
+        let held = self.reached_ns().saturating_sub(asked);
+        let lock = self.kernel.spin_locks.entry(address).or_default();
+        let waited = lock.hold(self.world.now().ns(), asked, held);
+        self.kernel.lines.wait(waited);
+    }
+
+    /// The time that the hook has reached: its start, and what it has fetched and waited for since, in ns.
+    fn reached_ns(&self) -> u64 {
+        self.world.now().ns() + self.world.backlog_ns(self.cpu) + self.kernel.lines.fetched().ns
     }
 
     /// Searches the masks of idle CPUs, and takes the CPU that was found. If idle CPUs are tracked by node, only the

@@ -44,26 +44,14 @@ pub(crate) enum Order {
     Time(u64),
 }
 
-/// A queue: its tasks in order, each with its virtual time if the queue is ordered by that.
+/// A lock that several CPUs take.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue {
-    /// Address of the queue's lock, its number of tasks and its first task, which share a cache line. A CPU's local
-    /// queue has no address: the lock of the CPU's run queue protects it.
-    pub address: u64,
-    /// Times for which the lock is held, as start and end in ns, in order. Times that are over are dropped.
+pub(crate) struct Lock {
+    /// Times for which it is held, as start and end in ns, in order. Times that are over are dropped.
     held: VecDeque<(u64, u64)>,
-    tasks: VecDeque<(TaskId, Option<u64>)>,
 }
 
-impl Queue {
-    /// Bytes of a queue's struct that are accessed.
-    pub(crate) const BYTES: usize = 64;
-
-    /// An empty queue. `None` if the memory has no room.
-    pub(crate) fn new(memory: &mut Memory) -> Option<Self> {
-        Some(Self { address: memory.allocate(Self::BYTES)?, ..Self::default() })
-    }
-
+impl Lock {
     /// A CPU asks for the lock at the time `at` and holds it for `ns`. Returns how long the CPU waits until the lock is
     /// free for this long, in ns. Hooks are not executed in the order of time, because CPUs may have work that lies
     /// ahead of them. No CPU asks before `now`.
@@ -85,6 +73,26 @@ impl Queue {
             _ => {}
         }
         start - at
+    }
+}
+
+/// A queue: its tasks in order, each with its virtual time if the queue is ordered by that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    /// Address of the queue's lock, its number of tasks and its first task, which share a cache line. A CPU's local
+    /// queue has no address: the lock of the CPU's run queue protects it.
+    pub address: u64,
+    pub lock: Lock,
+    tasks: VecDeque<(TaskId, Option<u64>)>,
+}
+
+impl Queue {
+    /// Bytes of a queue's struct that are accessed.
+    pub(crate) const BYTES: usize = 64;
+
+    /// An empty queue. `None` if the memory has no room.
+    pub(crate) fn new(memory: &mut Memory) -> Option<Self> {
+        Some(Self { address: memory.allocate(Self::BYTES)?, ..Self::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -267,14 +275,14 @@ mod tests {
 
     #[test]
     fn who_comes_while_a_lock_is_held_waits_until_it_is_free_for_long_enough() {
-        let mut queue = Queue::default();
+        let mut lock = Lock::default();
         let asks = [(100, 50), (100, 50), (120, 50), (300, 50), (250, 50), (260, 20), (40, 60)];
-        let waits = asks.map(|(at, ns)| queue.hold(0, at, ns));
+        let waits = asks.map(|(at, ns)| lock.hold(0, at, ns));
         // The first three hold the lock from 100 to 250, the fourth from 300 to 350. The fifth fits in between, the
         // sixth does not. The last one comes before all others.
         assert_eq!(waits, [0, 50, 80, 0, 0, 90, 0]);
-        assert_eq!(queue.hold(400, 400, 10), 0);
-        assert_eq!(queue.held, [(400, 410)]);
+        assert_eq!(lock.hold(400, 400, 10), 0);
+        assert_eq!(lock.held, [(400, 410)]);
     }
 
     #[test]

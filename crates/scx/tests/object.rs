@@ -40,7 +40,8 @@ fn hooks_are_those_of_the_source() {
 #[test]
 fn maps_and_variables_are_those_of_the_source() {
     let object = small();
-    let [map] = &object.maps[..] else { panic!("{:?}", object.maps) };
+    let [map, sums] = &object.maps[..] else { panic!("{:?}", object.maps) };
+    assert_eq!((&sums.name[..], sums.kind, sums.value_size), ("sums", MapKind(2), 16));
     assert_eq!((&map.name[..], map.kind, map.key_size), ("counters", MapKind(6), 4));
     assert_eq!((map.value_size, map.max_entries), (8, 2));
     let (section, slice) = object.variable("slice_ns").unwrap();

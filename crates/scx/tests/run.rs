@@ -76,7 +76,8 @@ fn machine_code_does_what_the_interpreter_does() {
         format!("{:?}", roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap())
     };
     let roost = Program::new(ROOST.clone(), KernelTypes::shipped().unwrap()).unwrap();
-    for program in [&*SMALL, &*ARENA, &roost] {
+    let locked = small(&[("locked", "true")]);
+    for program in [&*SMALL, &locked, &*ARENA, &roost] {
         for machine in ["2n2l4c", "node:2 l3:4 core:8 pu:2"] {
             assert_eq!(once(machine, program, 1), once(machine, program, u64::MAX), "{machine}");
         }
@@ -116,6 +117,18 @@ fn cpus_wait_for_lines_and_locks_that_others_have() {
     assert_eq!(costs("node:1 core:1 pu:1"), [0.0, 0.0], "one CPU has all that it wants");
     let [lines, waited_ns] = costs("node:2 l3:4 core:4 pu:1");
     assert!(lines > 1000.0 && waited_ns > 1000.0, "{lines} lines, {waited_ns} ns");
+}
+
+#[test]
+fn cpus_wait_for_a_spin_lock_that_others_hold() {
+    let waited_ns = |machine, locked| {
+        let outcome = run(machine, "hackbench:groups=4", 20, &[("locked", locked)]).unwrap();
+        outcome.counter("running_waited_ns")
+    };
+    assert_eq!(waited_ns("node:2 l3:4 core:4 pu:1", "false"), 0.0, "the hook takes no other lock");
+    assert_eq!(waited_ns("node:1 core:1 pu:1", "true"), 0.0, "there is no other CPU");
+    let waited_ns = waited_ns("node:2 l3:4 core:4 pu:1", "true");
+    assert!(waited_ns > 1000.0, "{waited_ns} ns");
 }
 
 #[test]

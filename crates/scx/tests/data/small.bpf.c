@@ -18,6 +18,7 @@ char _license[] SEC("license") = "GPL";
 /* Settings. */
 const volatile bool fifo;
 const volatile u64 slice_ns = 20000000;
+const volatile bool locked;
 /* What goes wrong, at the wakeup of this number (0: nothing): see enum fault. */
 const volatile u32 fault;
 const volatile u64 fault_at = 100;
@@ -44,6 +45,18 @@ struct {
 	__uint(value_size, sizeof(u64));
 	__uint(max_entries, NR_COUNTERS);
 } counters SEC(".maps");
+
+struct sum {
+	struct bpf_spin_lock lock;
+	u64 running;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, u32);
+	__type(value, struct sum);
+	__uint(max_entries, 1);
+} sums SEC(".maps");
 
 static void count(u32 which)
 {
@@ -100,8 +113,23 @@ void BPF_STRUCT_OPS(small_dispatch, s32 cpu, struct task_struct *prev)
 	scx_bpf_dsq_move_to_local(SHARED_DSQ, 0);
 }
 
+/* All CPUs take one lock, if so set. */
+static void sum_up(void)
+{
+	u32 zero = 0;
+	struct sum *sum = bpf_map_lookup_elem(&sums, &zero);
+
+	if (!sum)
+		return;
+	bpf_spin_lock(&sum->lock);
+	sum->running++;
+	bpf_spin_unlock(&sum->lock);
+}
+
 void BPF_STRUCT_OPS(small_running, struct task_struct *p)
 {
+	if (locked)
+		sum_up();
 	if (time_before(vtime_now, p->scx.dsq_vtime))
 		vtime_now = p->scx.dsq_vtime;
 }
