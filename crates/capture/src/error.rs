@@ -41,7 +41,7 @@ pub enum Why {
     )]
     Platform,
     /// It ended too early.
-    #[error("{how} before it attached a scheduler{said}")]
+    #[error("{how} before it attached a scheduler, so there is none to simulate{said}")]
     Ended {
         /// How it ended.
         how: String,
@@ -49,7 +49,9 @@ pub enum Why {
         said: String,
     },
     /// It takes too long.
-    #[error("did not attach a scheduler within {seconds} s{said}")]
+    #[error(
+        "did not attach a scheduler within {seconds} s; give its object instead: scx:FILE.bpf.o{said}"
+    )]
     TooSlow {
         /// The time that it had.
         seconds: u64,

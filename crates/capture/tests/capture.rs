@@ -63,7 +63,7 @@ fn a_program_that_is_not_there_or_is_none_is_named() {
 fn a_program_that_ends_tells_how_and_what_it_said_last() {
     assert_eq!(
         error("/bin/sh -c 'exit 0'"),
-        "/bin/sh -c 'exit 0': exited with status 0 before it attached a scheduler"
+        "/bin/sh -c 'exit 0': exited with status 0 before it attached a scheduler, so there is none to simulate"
     );
     let failed = error("/bin/sh -c 'echo first; echo \"no luck\" >&2; exit 3'");
     assert!(failed.contains("exited with status 3 before"), "{failed}");

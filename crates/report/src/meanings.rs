@@ -141,7 +141,10 @@ const PROGRAMS: &[Counter] = &[
         "waiting tasks that the hook visited with iterators, each of which takes the queue's lock",
     ),
     counter("HOOK_lines", "cache lines that the hook fetched from other CPUs"),
-    counter("HOOK_waited_ns", "time that the hook waited for locks of dispatch queues, ns"),
+    counter(
+        "HOOK_waited_ns",
+        "time that the hook waited for locks of dispatch queues and for spin locks, ns",
+    ),
     counter(
         "roost_COUNTER",
         "a counter of roost's own program, which `scx_roost --help-stats` explains",

@@ -525,8 +525,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = SCX_EXAMPLES)]
 pub struct ScxArgs {
-    /// The BPF object of a sched_ext scheduler; or its own program, with arguments. The program is started until it
-    /// attaches its scheduler, with no rights but to read.
+    /// The BPF object of a sched_ext scheduler, `roost` for the built-in one; or a scheduler's own program, with
+    /// arguments. The program is started until it attaches its scheduler, with no rights but to read.
     #[arg(value_name = "FILE.bpf.o|PROGRAM")]
     pub file: String,
     /// The simulated machine that the program is started on.

@@ -1,6 +1,5 @@
 //! `roost compare`: runs a workload under several schedulers.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -256,8 +255,9 @@ fn simulate(
         schedulers.iter().map(simulation).collect::<Vec<_>>()
     };
     let simulations: Vec<Simulation> = cells.iter().flat_map(of_cell).collect();
-    prepare(&simulations, named)?;
-    let contenders: Vec<Contender> = schedulers.iter().zip(named).map(contender).collect();
+    let contenders = schedulers.iter().zip(named).zip(prepare(&simulations, named.len())?);
+    let contenders: Vec<Contender> =
+        contenders.map(|(scheduler, notes)| Contender { notes, ..contender(scheduler) }).collect();
     let mut known = Known::new();
     for (index, cell) in cells.iter().enumerate() {
         traces.check(cell.loaded.workload.duration_ns)?;
@@ -278,18 +278,20 @@ fn simulate(
     Ok(all)
 }
 
-/// Starts the loaders of sched_ext programs, once for each machine. Prints what the simulation does not do for them.
-fn prepare(simulations: &[Simulation], named: &[Named]) -> Result<(), Error> {
-    let mut told = BTreeSet::new();
-    for (simulation, named) in simulations.iter().zip(named.iter().cycle()) {
+/// Starts the loaders of sched_ext programs, once for each machine. Returns for each of the `nr_schedulers` what the
+/// simulation does not do for it.
+fn prepare(simulations: &[Simulation], nr_schedulers: usize) -> Result<Vec<Vec<String>>, Error> {
+    let mut notes = vec![Vec::new(); nr_schedulers];
+    let of_machines = simulations.chunks(nr_schedulers).flat_map(|chunk| chunk.iter().enumerate());
+    for (number, simulation) in of_machines {
         let SchedulerSpec::Scx(scx) = &simulation.scheduler else { continue };
-        for note in scx.prepare(&named.label, &simulation.machine, &STOP)? {
-            if told.insert(note.clone()) {
-                tell(&format!("note: {note}"));
+        for note in scx.prepare(&simulation.machine, &STOP)? {
+            if !notes[number].contains(&note) {
+                notes[number].push(note);
             }
         }
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// Gathers the runs of one machine and workload, and prints the notes about them.
@@ -311,7 +313,7 @@ fn simulated(
     let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
     for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(simulations).zip(&outcomes) {
         let runs: Vec<&Outcome> = runs.iter().flatten().collect();
-        scheduler.notes = simulation.without_effect(&runs);
+        scheduler.notes.extend(simulation.without_effect(&runs));
         scheduler.notes.extend(unsteady(&runs));
     }
     let runs = || simulations.iter().zip(outcomes.iter().map(Vec::as_slice));

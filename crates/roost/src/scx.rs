@@ -12,6 +12,9 @@ use crate::args::{ScxArgs, ScxFormat};
 use crate::error::{Error, print, tell};
 use crate::machine::pretty;
 
+/// The scheduler of this project, whose object is built in.
+const ROOST: &str = "roost";
+
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -32,13 +35,17 @@ pub fn run(args: &ScxArgs) -> Result<(), Error> {
 fn is_object(name: &str) -> bool {
     let path = Path::new(name);
     let is_named_so = path.extension().is_some_and(|extension| extension == "o");
-    is_named_so || (path.is_file() && Command::parse(name).is_err())
+    name == ROOST || is_named_so || (path.is_file() && Command::parse(name).is_err())
 }
 
 fn object(args: &ScxArgs) -> Result<Program, Error> {
     let file = Path::new(&args.file);
     let of_file = |error| named(file, error);
-    let object = Object::parse(&read(file)?).map_err(of_file)?;
+    let object = match args.file == ROOST {
+        true => Object::roost(),
+        false => Object::parse(&read(file)?),
+    };
+    let object = object.map_err(of_file)?;
     let kernel = match &args.btf {
         Some(file) => KernelTypes::parse(&file.display().to_string(), &read(file)?)
             .map_err(|error| named(file, error))?,

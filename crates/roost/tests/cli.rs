@@ -1026,6 +1026,7 @@ fn what_is_no_object_is_told_in_one_line() {
     let text = data("workload", "rtapp/spreading-tasks.json");
     let not_bpf = fails(&["scx", text.to_str().unwrap()], 1);
     assert!(not_bpf.contains("not a BPF object"), "{not_bpf}");
+    assert!(succeeds(&["scx", "roost"]).contains("select_cpu"), "the built-in one");
     let no_scheduler = fails(&["scx", ROOST], 1);
     assert!(no_scheduler.contains("before it attached a scheduler"), "{no_scheduler}");
     let absent = fails(&["scx", "/nowhere.bpf.o"], 1);

@@ -12,9 +12,12 @@ const PROGRAMS: [&str; 5] =
 const SHAPES: [&str; 3] =
     ["node:2 l3:2 core:4 pu:1", "node:2 l3:8 core:16 pu:1", "node:2 l3:16 core:8 pu:2"];
 
-/// How long the workload took, by a run's JSON. It ends when its work is done.
+/// How long the workload took, by a run's JSON. It ends when its work is done. `None` also if the JSON does not say
+/// that the program's work in user space is missing.
 fn seconds(json: &[u8]) -> Option<f64> {
     let whole: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let notes = whole.pointer("/notes/0")?.as_array()?;
+    notes.iter().find(|note| note.as_str().is_some_and(|note| note.contains("user space")))?;
     whole.pointer("/results/0/mean/0")?.as_f64()
 }
 

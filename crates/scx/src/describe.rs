@@ -6,7 +6,7 @@ use crate::btf::{Kind, TypeId};
 use crate::kernel_names::{Resolved, helper_name};
 use crate::object::{DataSection, Function, MapDefinition, Object, Target, Variable};
 use crate::program::Program;
-use crate::relocate::Asked;
+use crate::relocate::{Asked, POISON};
 
 /// An object compared with a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +103,11 @@ pub fn describe(program: &Program) -> Description {
     description
 }
 
+/// The helpers that the code calls. Instructions that libbpf made unusable call none.
 fn helpers(object: &Object) -> Vec<(String, usize)> {
     let mut helpers = BTreeMap::new();
-    for number in object.code.iter().filter_map(|instruction| instruction.helper()) {
+    let numbers = object.code.iter().filter_map(|instruction| instruction.helper());
+    for number in numbers.filter(|&number| number != POISON as u32) {
         *helpers.entry(helper_name(number)).or_insert(0) += 1;
     }
     helpers.into_iter().collect()

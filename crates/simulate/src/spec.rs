@@ -171,9 +171,7 @@ impl SchedulerSpec {
     /// As [`parse`](Self::parse).
     pub fn parse_noted(name: &str) -> Result<(Self, Vec<String>), SpecError> {
         if let Some(rest) = name.strip_prefix("scx:") {
-            let scx = ScxSpec::parse(rest)?;
-            let notes = scx.notes(name);
-            return Ok((Self::Scx(scx), notes));
+            return Ok((Self::Scx(ScxSpec::parse(rest)?), Vec::new()));
         }
         if is_command(name) {
             return Ok((Self::Scx(ScxSpec::loader(name)?), Vec::new()));
@@ -182,9 +180,7 @@ impl SchedulerSpec {
             if name.split('+').any(|part| part.starts_with("policy=")) {
                 return Err(SpecError::LivePolicy { name: name.to_owned() });
             }
-            let scx = ScxSpec::roost(name)?;
-            let notes = scx.notes(name);
-            return Ok((Self::Scx(scx), notes));
+            return Ok((Self::Scx(ScxSpec::roost(name)?), Vec::new()));
         }
         let mut features = String::new();
         let mut notes = Vec::new();
@@ -258,7 +254,7 @@ impl ScxSpec {
     fn parse(name: &str) -> Result<Self, SpecError> {
         let (file, settings) = split_settings(name)?;
         let failed = |why: String| SpecError::Scx { file: file.to_owned(), why };
-        let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
+        let bytes = std::fs::read(file).map_err(|error| failed(why_unread(file, &error)))?;
         let program = || {
             let mut program = Program::new(Object::parse(&bytes)?, KernelTypes::shipped()?)?;
             for (name, value) in &settings {
@@ -359,26 +355,17 @@ impl ScxSpec {
     ///
     /// # Errors
     /// As [`ScxSpec::program`].
-    pub fn prepare(
-        &self,
-        name: &str,
-        machine: &Machine,
-        stop: &AtomicBool,
-    ) -> Result<Vec<String>, SpecError> {
-        let Source::Loader(loader) = &self.source else { return Ok(Vec::new()) };
-        let program = loader.program(machine, stop)?;
-        let mut notes = notes_on(name, &program);
-        notes.push(format!(
-            "{name}: what it does in user space after it attached its scheduler is missing"
-        ));
-        Ok(notes)
-    }
-
-    /// Notes about what the simulation does not do for the program.
-    fn notes(&self, name: &str) -> Vec<String> {
+    pub fn prepare(&self, machine: &Machine, stop: &AtomicBool) -> Result<Vec<String>, SpecError> {
         match &self.source {
-            Source::Object(program) | Source::Roost(program, _) => notes_on(name, program),
-            Source::Loader(_) => Vec::new(),
+            Source::Object(program) | Source::Roost(program, _) => Ok(notes_on(program)),
+            Source::Loader(loader) => {
+                let program = loader.program(machine, stop)?;
+                let mut notes = notes_on(&program);
+                notes.push(
+                    "what it does in user space after it attached its scheduler is missing".into(),
+                );
+                Ok(notes)
+            }
         }
     }
 }
@@ -421,14 +408,14 @@ fn is_command(name: &str) -> bool {
 }
 
 /// Notes about what the simulation does not do for a program.
-fn notes_on(name: &str, program: &Program) -> Vec<String> {
+fn notes_on(program: &Program) -> Vec<String> {
     let (uncalled, unfilled) = (program.uncalled(), program.unfilled());
     let mut notes = Vec::new();
     if !uncalled.is_empty() {
-        notes.push(format!("{name}: the simulation never calls {}", uncalled.join(", ")));
+        notes.push(format!("the simulation never calls {}", uncalled.join(", ")));
     }
     if !unfilled.is_empty() {
-        notes.push(format!("{name}: it reads {}: 0 in the simulation", unfilled.join(", ")));
+        notes.push(format!("it reads {}: 0 in the simulation", unfilled.join(", ")));
     }
     notes
 }
@@ -482,6 +469,17 @@ fn split_settings(name: &str) -> Result<(&str, Vec<(&str, &str)>), SpecError> {
     }
     refuse_twice(name, name[file.len()..].split('+').skip(1))?;
     Ok((file, settings))
+}
+
+/// Why an object cannot be read. A setting without its value counts as a part of the file's name.
+fn why_unread(file: &str, error: &std::io::Error) -> String {
+    match file.rsplit_once('+') {
+        _ if file.is_empty() => "no file: write scx:FILE.bpf.o".to_owned(),
+        Some((before, part)) if Path::new(before).is_file() => {
+            format!("{error}; a variable of {before} needs a value: +{part}=VALUE")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// An error if a switch is given both ways, or a number twice.

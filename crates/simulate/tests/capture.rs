@@ -53,9 +53,11 @@ fn a_program_is_named_by_its_path_and_its_failure_is_one_line() {
     assert!(scheduler.is_program() && notes.is_empty(), "{notes:?}");
     let SchedulerSpec::Scx(scx) = &scheduler else { panic!("{scheduler:?}") };
     let machine = roost_machine::resolve("2n2l4c").unwrap();
-    let error =
-        scx.prepare("/bin/false", &machine, &AtomicBool::new(false)).unwrap_err().to_string();
-    assert_eq!(error, "/bin/false -s 1000: exited with status 1 before it attached a scheduler");
+    let error = scx.prepare(&machine, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "/bin/false -s 1000: exited with status 1 before it attached a scheduler, so there is none to simulate"
+    );
 }
 
 #[test]

@@ -53,6 +53,14 @@ fn a_clone_with_the_same_seed_has_the_same_outcome_and_another_seed_another() {
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scx/tests/data/small.bpf.o");
 
 #[test]
+fn an_object_without_a_name_or_a_variable_without_a_value_says_what_to_write() {
+    assert!(refused("scx:").contains("write scx:FILE.bpf.o"), "{}", refused("scx:"));
+    let error = refused(&format!("scx:{SMALL}+fifo"));
+    assert!(error.contains("+fifo=VALUE"), "{error}");
+    assert!(!refused("scx:/nowhere.bpf.o+fifo").contains("VALUE"), "there is no such file");
+}
+
+#[test]
 fn a_sched_ext_program_is_a_scheduler_with_its_variables_as_settings() {
     let name = format!("scx:{SMALL}+slice_ns=5000000+fifo=1");
     let (scheduler, _) = SchedulerSpec::parse_noted(&name).unwrap();
