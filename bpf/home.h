@@ -10,9 +10,9 @@
  *     3. If the node with the largest score has no room for a group, that is a failed attempt to reach it.
  *
  * A set does not settle if it needs more CPUs than the node has cores: no waiting would help it, and on several
- * nodes it has more cores. That is no failed attempt. A set does not settle either while its demand grows, or if
- * affinity keeps its tasks from the node. If settled sets turn out to need more CPUs than the node has, the last
- * to come leaves.
+ * nodes it has more cores. That is no failed attempt. A set does not settle either while its demand grows, if it has
+ * needed so much lately that it would leave again, or if affinity keeps its tasks from the node. If settled sets turn
+ * out to need more CPUs than the node has, the last to come leaves.
  *
  * Getting there. A task whose set settled on another node tries to reach that node when it wakes up and when its
  * slice is over, at most every retry_ms. It succeeds if a CPU there is idle. When its slice is over it also
@@ -533,6 +533,9 @@ __noinline bool settle(u32 index, u64 now)
 	home = (u32)choice;
 	liked = choice >> 32;
 	state = home_at(home);
+	/* It would leave again. */
+	if (state && !still_fits(index, home))
+		return false;
 	if (home != liked && !is_process(index) && could_fit(index, liked)) {
 		if (pauses(index, liked))
 			here->n.cling_paused++;

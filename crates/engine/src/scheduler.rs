@@ -281,8 +281,8 @@ pub trait Scheduler {
         0
     }
 
-    /// When the scheduler's own thread `task` has its next turn. Called after each turn, and before
-    /// the first one.
+    /// When the scheduler's own thread `task` has its next turn, not before now. Called after each
+    /// turn, and before the first one.
     fn own_pause(&mut self, _world: &World, _task: TaskId) -> Time {
         Time::NEVER
     }

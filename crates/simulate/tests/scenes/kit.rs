@@ -546,8 +546,9 @@ impl Companion for Script {
         0
     }
 
-    fn pause(&mut self, _: &World, _: TaskId) -> Time {
-        self.acts.get(self.next).map_or(Time::NEVER, |(ns, _)| Time(*ns))
+    /// A turn can end after the time of the next act.
+    fn pause(&mut self, world: &World, _: TaskId) -> Time {
+        self.acts.get(self.next).map_or(Time::NEVER, |(ns, _)| Time(*ns).max(world.now()))
     }
 
     fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
