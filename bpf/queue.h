@@ -555,13 +555,12 @@ static __always_inline u32 choose_long(u32 id, const struct roost_llc *llc)
 	return llc->lasting && !idle_cpus(id) ? TAKE_LONG : 0;
 }
 
-/* Number of tasks in the queue of an LLC, as seen by a CPU of another LLC. */
-static __always_inline u64 seen_waiting(struct roost_llc *llc, u32 id)
+/* Whether tasks wait in the queue of an LLC, or are about to, as seen by a CPU of another LLC. */
+static __always_inline bool seen_waiting(struct roost_llc *llc, u32 id)
 {
-	if (llc->waiting)
-		return scx_bpf_dsq_nr_queued(id);
-	mark_empty(llc, id);
-	return 0;
+	if (!llc->waiting)
+		mark_empty(llc, id);
+	return llc->waiting;
 }
 
 /* Steals a task from another LLC of the node. */
@@ -577,7 +576,7 @@ __noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 		return NONE_WAITS;
 	if (is_futile(cpu, id, now))
 		return waits_for_time(cpu, id) ? SOME_WAIT : NONE_WAITS;
-	queued = seen_waiting(llc, id);
+	queued = seen_waiting(llc, id) ? scx_bpf_dsq_nr_queued(id) : 0;
 	if (!queued)
 		return NONE_WAITS;
 	may = may_steal(id, llc, queued, node, now, &cpu->n);

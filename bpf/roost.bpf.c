@@ -168,6 +168,15 @@ ROOST_TRACE(roost_exec, sched_process_exec, struct task_struct *p, int old_pid, 
 	return 0;
 }
 
+/*
+ * Whether a task was woken while its CPU was still switching away from it. Then the CPU is not chosen anew (queued
+ * wakeups, try_to_wake_up() in kernel/sched/core.c).
+ */
+static __always_inline bool woken_while_leaving(u64 flags)
+{
+	return flags & ENQ_WAKEUP && !(flags & ENQ_CPU_SELECTED);
+}
+
 void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 {
 	u32 cpu_id = scx_bpf_task_cpu(p), id;
@@ -188,6 +197,14 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	if (is_bound(p)) {
 		enqueue_bound(p, task, cpu_id, cpu, llc, flags, &here->n);
 		return;
+	}
+	if (woken_while_leaving(flags)) {
+		here->n.ttwu_count++;
+		if (!sent && claim_cpu(cpu)) {
+			here->n.direct++;
+			dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
+			return;
+		}
 	}
 	here->n.queued++;
 	enqueue_in(p, task, cpu, id, flags);
@@ -563,6 +580,7 @@ struct sched_ext_ops roost_ops = {
 	.cgroup_set_bandwidth = (void *)roost_cgroup_set_bandwidth,
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
-	.flags		= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,
+	/* Queued wakeups: not before Linux 6.15. There the loader takes the flag away. */
+	.flags		= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ALLOW_QUEUED_WAKEUP,
 	.name		= "roost",
 };

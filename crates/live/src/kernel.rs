@@ -90,6 +90,12 @@ pub fn has_limits() -> bool {
     ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))
 }
 
+/// Whether a wakeup may be queued for the CPU that the task was given, which then makes the task runnable
+/// (`SCX_OPS_ALLOW_QUEUED_WAKEUP`, since 6.15, with this function).
+pub fn queues_wakeups() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func>("scx_allow_ttwu_queue").is_some())
+}
+
 /// Whether the kernel reserves CPU time for tasks of sched_ext beside busy tasks of the fair class (`ext_server`).
 pub fn serves_sched_ext() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };

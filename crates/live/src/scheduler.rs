@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// `SCX_ECODE_ACT_RESTART`: this bit of the exit code asks for a restart, for example after a new CPU came.
 const ACT_RESTART: i64 = 1 << 48;
 
+/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, a flag of a scheduler.
+const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
+
 /// The first exit kind that is an error (`SCX_EXIT_ERROR`).
 const EXIT_ERROR: u64 = 1024;
 
@@ -98,6 +101,9 @@ fn load<'obj>(
     ops.hotplug_seq = hotplug_seq;
     if !kernel::has_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
+    }
+    if !kernel::queues_wakeups() {
+        ops.flags &= !ALLOW_QUEUED_WAKEUP;
     }
     let dump_len = dump_len(layout.cpus.len());
     ops.exit_dump_len = dump_len;
