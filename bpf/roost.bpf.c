@@ -580,7 +580,7 @@ struct sched_ext_ops roost_ops = {
 	.cgroup_set_bandwidth = (void *)roost_cgroup_set_bandwidth,
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
-	/* Queued wakeups: not before Linux 6.15. There the loader takes the flag away. */
+	/* Queued wakeups came with Linux 6.15. On older kernels the loader takes that flag away. */
 	.flags		= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ALLOW_QUEUED_WAKEUP,
 	.name		= "roost",
 };
