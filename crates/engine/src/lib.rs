@@ -51,7 +51,7 @@ pub use background::{Each, KERNEL_THREADS, KernelThread};
 pub use counters::Counters;
 pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, GROUP_PAGES, Mapping, Marked};
-pub use outcome::{Histogram, MetricValue, Outcome, RunTime};
+pub use outcome::{Histogram, MetricValue, Outcome, RunTime, Waiting};
 pub use reached::{Missing, TooShort};
 pub use record::{Accessed, MemoryNow, Recorder, Start};
 pub use run::{Control, RunError, run, run_observed};

@@ -5,6 +5,7 @@ use roost_workload::{Better, Metric, MetricKind, Workload};
 
 use crate::reached::TooShort;
 use crate::sync::Shared;
+use crate::task::State;
 use crate::time::Time;
 use crate::totals::Totals;
 use crate::world::World;
@@ -26,6 +27,17 @@ pub struct Outcome {
     /// What is missing if the duration ended the run before it could measure anything. Then its
     /// metrics mean nothing.
     pub too_short: Option<TooShort>,
+    /// The task that was waiting longest when the run ended.
+    pub waiting: Option<Waiting>,
+}
+
+/// A task that waited for a CPU when the run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its name.
+    pub task: String,
+    /// How long it had waited, ns.
+    pub ns: u64,
 }
 
 impl Outcome {
@@ -148,7 +160,15 @@ pub(crate) fn outcome(
         histograms: measured.histograms,
         run_time: RunTime::by_place(&world.machine, &measured.run_ns),
         too_short: None,
+        waiting: longest_wait(world, end),
     }
+}
+
+/// The task that has waited longest at `end`; of several the first.
+fn longest_wait(world: &World, end: Time) -> Option<Waiting> {
+    let waiting = world.tasks.iter().filter(|task| task.state == State::Queued);
+    let first = waiting.min_by_key(|task| task.queued_at)?;
+    Some(Waiting { task: world.name_of(first).to_owned(), ns: end.since(first.queued_at) })
 }
 
 /// Pages on each node that belong to processes with tasks in each task group, as in the group's

@@ -93,7 +93,7 @@ pub enum RunError {
     #[error(
         "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
          {missing}; {}",
-        longer(*.enough_ns, *.ends)
+        longer(*.enough_ns, *.ends, .stalls.as_deref())
     )]
     NothingReached {
         /// The workload's name.
@@ -108,6 +108,8 @@ pub enum RunError {
         enough_ns: Option<u64>,
         /// Whether it measures how long tasks take, so that without a duration they run to their end.
         ends: bool,
+        /// Why the scheduler ended a longer run.
+        stalls: Option<String>,
     },
     /// A memory policy names a node that the machine does not have.
     #[error(
@@ -155,8 +157,11 @@ pub enum RunError {
 }
 
 /// The advice on a longer duration, as the user would give it.
-fn longer(enough_ns: Option<u64>, ends: bool) -> String {
+fn longer(enough_ns: Option<u64>, ends: bool, stalls: Option<&str>) -> String {
     match enough_ns {
+        None if stalls.is_some() => {
+            format!("a longer run is ended by the scheduler: {}", stalls.unwrap_or_default())
+        }
         None if ends => {
             "no duration that would do was found: without one, it runs to its end".to_owned()
         }

@@ -69,6 +69,7 @@ impl Measured {
             counters,
             histograms: Vec::new(),
             too_short: None,
+            waiting: None,
             run_time: self.run_time(machine)?,
         })
     }

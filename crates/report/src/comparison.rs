@@ -302,6 +302,7 @@ pub(crate) mod tests {
             counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, 2] }],
             too_short: None,
+            waiting: None,
             run_time: RunTime::default(),
         }
     }

@@ -43,7 +43,7 @@ pub use crate::picture::{busy_picture, picture};
 pub use crate::runs::{ResumeError, Run, resume};
 pub use crate::several::table_of_several;
 pub use crate::statistics::{Interval, Summary, change_pct};
-pub use crate::steady::{unsteady, unsteady_pct};
+pub use crate::steady::{kept_waiting, unsteady, unsteady_pct};
 pub use crate::table::{counters, plain_table, search_efficiency, table};
 pub use crate::timeline::{
     Access, By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup, Timeline, TimelineRecorder,

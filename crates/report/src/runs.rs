@@ -163,6 +163,7 @@ impl Line {
                 .collect(),
             run_time: RunTime { node_ns: self.node_run_ns, llc_ns: self.llc_run_ns },
             too_short: None,
+            waiting: None,
         };
         Run { scheduler: self.scheduler, seed: self.seed, outcome }
     }
@@ -254,6 +255,7 @@ mod tests {
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, u64::MAX] }],
             run_time: RunTime { node_ns: vec![1, u64::MAX], llc_ns: vec![0] },
             too_short: None,
+            waiting: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Checks whether a metric still changed during the measurement.
+//! Checks of runs: whether a metric still changed during the measurement, whether a task did not get to run.
 
 use roost_engine::Outcome;
 
@@ -21,6 +21,23 @@ pub fn unsteady_pct(drifts: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     unsteady.then(|| 100.0 * drifts.iter().sum::<f64>() / drifts.len() as f64)
 }
 
+/// Shorter waits are not told (assumption): on a busy machine a task may wait for half of a short run.
+const LONG_NS: u64 = 1_000_000_000;
+
+/// A sentence about a task that had waited for a CPU for half of a run, or longer, when that run ended.
+pub fn kept_waiting(runs: &[&Outcome]) -> Option<String> {
+    let waits = runs.iter().filter_map(|run| Some((run.waiting.as_ref()?, run.elapsed_ns)));
+    let long = waits.filter(|(waiting, of_ns)| waiting.ns >= LONG_NS.max(of_ns / 2));
+    let (waiting, of_ns) = long.max_by_key(|(waiting, _)| waiting.ns)?;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    Some(format!(
+        "{} had waited for a CPU for {:.3} s when a run of {:.3} s ended; the scheduler may have lost it",
+        waiting.task,
+        seconds(waiting.ns),
+        seconds(of_ns)
+    ))
+}
+
 fn sentence(runs: &[&Outcome], index: usize) -> Option<String> {
     let drift = |run: &&Outcome| run.metrics.get(index)?.drift;
     let mean = unsteady_pct(runs.iter().map(drift))?;
@@ -33,6 +50,7 @@ fn sentence(runs: &[&Outcome], index: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use roost_engine::Waiting;
     use roost_workload::Better;
 
     use super::*;
@@ -47,6 +65,24 @@ mod tests {
     fn of(drifts: &[Option<f64>]) -> Vec<String> {
         let runs: Vec<Outcome> = drifts.iter().map(|drift| run(*drift)).collect();
         unsteady(&runs.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_task_is_told_that_waited_for_half_of_a_run() {
+        let waited = |elapsed_ns, ns| {
+            let mut run = run(None);
+            run.elapsed_ns = elapsed_ns;
+            run.waiting = Some(Waiting { task: "w".to_owned(), ns });
+            kept_waiting(&[&run])
+        };
+        let told = waited(4 * LONG_NS, 2 * LONG_NS).unwrap();
+        assert!(
+            told.starts_with("w had waited for a CPU for 2.000 s when a run of 4.000 s"),
+            "{told}"
+        );
+        assert_eq!(waited(4 * LONG_NS, 2 * LONG_NS - 1), None);
+        assert_eq!(waited(LONG_NS, LONG_NS - 1), None);
+        assert_eq!(kept_waiting(&[&run(None)]), None);
     }
 
     #[test]

@@ -69,6 +69,7 @@ fn outcome(values: [Option<f64>; 2], counters: &[(&str, f64)]) -> Outcome {
         counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
         histograms: Vec::new(),
         too_short: None,
+        waiting: None,
         run_time: RunTime { node_ns: vec![3, 1], llc_ns: vec![2, 1, 1] },
     }
 }

@@ -7,7 +7,7 @@ use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{
     Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline,
-    TimelineRecorder, unsteady,
+    TimelineRecorder, kept_waiting, unsteady,
 };
 use roost_simulate::{Named, SchedulerSpec, Simulation, in_parallel, rule_without_effect};
 use roost_workload::{MetricKind, Workload};
@@ -315,6 +315,7 @@ fn simulated(
         let runs: Vec<&Outcome> = runs.iter().flatten().collect();
         scheduler.notes.extend(simulation.without_effect(&runs));
         scheduler.notes.extend(unsteady(&runs));
+        scheduler.notes.extend(kept_waiting(&runs));
     }
     let runs = || simulations.iter().zip(outcomes.iter().map(Vec::as_slice));
     for (scheduler, own) in schedulers.iter_mut().zip(runs()) {

@@ -70,6 +70,16 @@ fn is_end(kind: &MetricKind) -> bool {
     matches!(kind, MetricKind::WallSeconds | MetricKind::SecondsSince { .. })
 }
 
+/// What the search for a long enough duration found.
+struct Enough {
+    /// The duration.
+    ns: Option<u64>,
+    /// Whether any of the runs measured something.
+    works: bool,
+    /// Why the scheduler ended the last run.
+    stalls: Option<String>,
+}
+
 /// A scheduler on a machine and a workload.
 #[derive(Clone)]
 pub struct Simulation {
@@ -122,7 +132,7 @@ impl Simulation {
         let (seed, stop) = (control.seed, control.stop);
         let outcome = self.run(control)?;
         let Some(TooShort { created, missing }) = outcome.too_short else { return Ok(outcome) };
-        let (enough_ns, works) = self.enough_ns(outcome.elapsed_ns, seed, stop);
+        let Enough { ns: enough_ns, works, stalls } = self.enough(outcome.elapsed_ns, seed, stop);
         Err(RunError::NothingReached {
             workload: self.workload.name.clone(),
             at_ns: outcome.elapsed_ns,
@@ -130,6 +140,7 @@ impl Simulation {
             missing,
             enough_ns,
             ends: works && self.workload.metrics.iter().any(|metric| is_end(&metric.kind)),
+            stalls,
         })
     }
 
@@ -137,18 +148,23 @@ impl Simulation {
     /// duration is doubled again and again. A latency may stay missing, because some tasks are never woken. `None` if
     /// no duration up to [`MOST_DURATION_NS`] does, or if the runs together take more than [`MOST_EVENTS`], or
     /// [`MOST_EVENTS_OF_WORK`].
-    ///
-    /// Also returns whether any of these runs measured something.
-    fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> (Option<u64>, bool) {
+    fn enough(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Enough {
         let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
         let (mut events, mut without_latency, mut works) = (0, None, false);
+        let mut stalls = None;
         while duration_ns < MOST_DURATION_NS {
             duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
             let mut longer = self.clone();
             Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
             let most = if works { MOST_EVENTS_OF_WORK } else { MOST_EVENTS };
-            let outcome = longer.run_of_few_events(&mut events, most, seed, stop);
-            let Some(outcome) = outcome else { break };
+            let outcome = match longer.run_of_few_events(&mut events, most, seed, stop) {
+                Ok(outcome) => outcome,
+                Err(RunError::Scheduler { reason, .. }) => {
+                    stalls = Some(reason);
+                    break;
+                }
+                Err(_) => break,
+            };
             if outcome.too_short.is_some() {
                 continue;
             }
@@ -159,23 +175,23 @@ impl Simulation {
                 .filter(|(_, metric)| metric.value.is_none_or(|value| value == 0.0));
             let without: Vec<&MetricKind> = without.map(|(kind, _)| kind).collect();
             if without.is_empty() {
-                return (Some(duration_ns), true);
+                return Enough { ns: Some(duration_ns), works, stalls };
             }
             if !without.into_iter().any(is_end) {
                 without_latency.get_or_insert(duration_ns);
             }
         }
-        (without_latency, works)
+        Enough { ns: without_latency, works, stalls }
     }
 
-    /// The outcome of a run, if it ends before `events` is more than `most`.
+    /// The outcome of a run. It is stopped when `events` is more than `most`.
     fn run_of_few_events(
         &self,
         events: &mut u64,
         most: u64,
         seed: u64,
         stop: &AtomicBool,
-    ) -> Option<Outcome> {
+    ) -> Result<Outcome, RunError> {
         let enough = AtomicBool::new(false);
         let control = Control { stop: &enough, ..Control::new(seed) };
         let count = |_| {
@@ -184,7 +200,7 @@ impl Simulation {
                 enough.store(true, Ordering::Relaxed);
             }
         };
-        self.run_observed(control, count).ok()
+        self.run_observed(control, count)
     }
 
     /// As [`run`](Self::run). After each event, `observer` gets the kind of the event, as an index into

@@ -34,6 +34,16 @@ fn a_rate_is_never_0_because_the_run_was_too_short() {
     assert_eq!(unreached("coremark:threads=1", 2 * MS).1, Missing::Iteration);
 }
 
+/// A program that loses tasks is ended by the watchdog, after 30 s of simulated time.
+#[test]
+fn a_scheduler_that_would_end_a_longer_run_is_named() {
+    let program = "scx:../scx/tests/data/small.bpf.o+fault=3+fault_at=0";
+    let run = Simulation::named("2n2l4c", "netperf-tcp-rr:clients=8", Some(50 * MS), program);
+    let error = run.unwrap().measure(Control::new(1)).unwrap_err().to_string();
+    let reason = "a longer run is ended by the scheduler: small: runnable task stall: ";
+    assert!(error.contains(reason), "{error}");
+}
+
 /// Each instance of sysbench has a rate of its own, and all have to reach an iteration.
 #[test]
 fn the_proposed_duration_does_for_all_rates() {
