@@ -529,9 +529,9 @@ pub struct ScxArgs {
     /// arguments. The program is started until it attaches its scheduler, with no rights but to read.
     #[arg(value_name = "FILE.bpf.o|PROGRAM")]
     pub file: String,
-    /// The simulated machine that the program is started on.
-    #[arg(long, default_value = "zen3-2s")]
-    pub machine: String,
+    /// The simulated machine that the program is started on (default: zen3-2s).
+    #[arg(long)]
+    pub machine: Option<String>,
     /// Types of a kernel other than the built-in one: its /sys/kernel/btf/vmlinux, or a vmlinux with BTF.
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
@@ -817,7 +817,7 @@ fn compare_long_help() -> String {
         let name = format!("{}=N", number.name);
         text += &format!("  {name:<28} {}, {}\n", number.about, number.unit);
     }
-    text += "\nWith --on vm or host: roost, or roost@VERSION on the kernel VERSION, then +NAME, +no-NAME, +NAME=N or\n\
+    text += "\nroost, or with --on vm also roost@VERSION on the kernel VERSION, takes +NAME, +no-NAME, +NAME=N or\n\
              +config=FILE with the settings of `roost run`:\n";
     for setting in roost_settings::all() {
         text += &format!("  {:<22} {}\n", setting.name, setting.meaning);

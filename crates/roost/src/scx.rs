@@ -15,6 +15,9 @@ use crate::machine::pretty;
 /// The scheduler of this project, whose object is built in.
 const ROOST: &str = "roost";
 
+/// The machine on which a program is started, unless the command line names another.
+const MACHINE: &str = "zen3-2s";
+
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -39,6 +42,11 @@ fn is_object(name: &str) -> bool {
 }
 
 fn object(args: &ScxArgs) -> Result<Program, Error> {
+    if args.machine.is_some() {
+        return Err(Error::Scx(
+            "--machine: only for a program; an object is the same on all".into(),
+        ));
+    }
     let file = Path::new(&args.file);
     let of_file = |error| named(file, error);
     let object = match args.file == ROOST {
@@ -63,7 +71,7 @@ fn taken_over(args: &ScxArgs) -> Result<Program, Error> {
     }
     let failed = |error: &dyn std::error::Error| Error::Scx(error.to_string());
     let command = Command::parse(&args.file).map_err(|error| failed(&error))?;
-    let machine = roost_machine::resolve(&args.machine)?;
+    let machine = roost_machine::resolve(args.machine.as_deref().unwrap_or(MACHINE))?;
     // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let loaded = roost_capture::capture(&command, &machine, roost_capture::LIMIT, &STOP);

@@ -73,7 +73,7 @@ pub(crate) fn of_both_sides(name: &str) -> Result<SchedulerSpec, Error> {
         Ok(SchedulerSpec::Fair { rule: Some(_), .. }) => Err(lacks("a kernel takes no +policy")),
         Ok(scheduler) => Ok(scheduler),
         Err(SpecError::NoModel(_) | SpecError::KernelHere(_)) => {
-            Err(lacks("the simulation does not have it"))
+            Err(lacks("neither the simulation nor PATH has it"))
         }
         Err(error) => Err(error.into()),
     }

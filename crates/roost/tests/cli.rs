@@ -688,7 +688,7 @@ mod mistakes {
                 &["validate", "--scheduler", "scx_nobody_has_this"],
                 &[
                     "--scheduler scx_nobody_has_this",
-                    "the simulation does not have it",
+                    "neither the simulation nor PATH has it",
                     "roost, with",
                 ],
             ),
@@ -1036,6 +1036,11 @@ fn what_is_no_object_is_told_in_one_line() {
     assert!(no_scheduler.contains("before it attached a scheduler"), "{no_scheduler}");
     let absent = fails(&["scx", "/nowhere.bpf.o"], 1);
     assert!(absent.contains("/nowhere.bpf.o"), "{absent}");
-    let no_types = fails(&["scx", SMALL, "--btf", ROOST], 1);
-    assert!(no_types.contains("type information"), "{no_types}");
+    for no_kernel in [ROOST, SMALL, "/etc/passwd"] {
+        let no_types = fails(&["scx", SMALL, "--btf", no_kernel], 1);
+        assert!(no_types.contains("no type information of a kernel"), "{no_types}");
+        assert!(no_types.contains("/sys/kernel/btf/vmlinux"), "{no_types}");
+    }
+    let no_program = fails(&["scx", SMALL, "--machine", "zen4-2s"], 1);
+    assert!(no_program.contains("--machine: only for a program"), "{no_program}");
 }

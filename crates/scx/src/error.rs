@@ -12,6 +12,12 @@ pub enum ScxError {
     /// The type information contradicts itself.
     #[error("broken type information (BTF): {}; compile the object again", line(.0))]
     Btf(String),
+    /// The file that should have the kernel's types has none, or they contradict themselves.
+    #[error(
+        "no type information of a kernel ({}); give a kernel's /sys/kernel/btf/vmlinux, or a vmlinux with BTF",
+        line(.0)
+    )]
+    KernelBtf(String),
     /// Another part of the object contradicts itself.
     #[error("broken object: {}; compile it again", line(.0))]
     Broken(String),

@@ -3,7 +3,7 @@
 //! The shipped types are the BTF of Debian's kernel 7.2.13. `examples/reduce_btf.rs` reduced them to what sched_ext
 //! schedulers read and call: some structs are whole, all others are only declared. `docs/scx.md` has the command.
 
-use object::Object as _;
+use object::{Architecture, Object as _};
 
 use crate::btf::{Btf, Kind};
 use crate::error::ScxError;
@@ -85,11 +85,19 @@ impl KernelTypes {
     /// If the file is neither.
     pub fn parse(source: &str, bytes: &[u8]) -> Result<Self, ScxError> {
         let btf = match Elf::parse(bytes) {
-            Ok(elf) if elf.section_by_name(".BTF").is_some() => {
-                Btf::parse(section_bytes(&elf, ".BTF")?)?
+            Ok(elf) if elf.architecture() == Architecture::Bpf => {
+                return Err(ScxError::KernelBtf("a BPF object".to_owned()));
             }
-            _ => Btf::parse(bytes)?,
+            Ok(elf) if elf.section_by_name(".BTF").is_some() => {
+                Btf::parse(section_bytes(&elf, ".BTF")?)
+            }
+            Ok(_) => return Err(ScxError::KernelBtf("no .BTF section".to_owned())),
+            Err(_) => Btf::parse(bytes),
         };
+        let btf = btf.map_err(|error| match error {
+            ScxError::Btf(why) => ScxError::KernelBtf(why),
+            other => other,
+        })?;
         Ok(Self { source: source.to_owned(), btf, reduced: false })
     }
 }

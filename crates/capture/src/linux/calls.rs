@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use roost_machine::Machine;
 use roost_scx::SHIPPED_VERSION;
+use syscalls::Sysno;
 
 use super::bpf::Bpf;
 use super::files::{Files, is_made_up, plain};
@@ -122,7 +123,7 @@ impl<'a> System<'a> {
             // Signals to itself.
             libc::SYS_kill | libc::SYS_tgkill if first as i32 == self.pid => Ok(Answer::Kernel),
             _ => {
-                self.refuse(format!("system call {number}"));
+                self.refuse(name_of(number));
                 Err(libc::EPERM)
             }
         };
@@ -291,6 +292,14 @@ fn uname() -> Vec<u8> {
         field
     };
     fields.iter().flat_map(|text| padded(text)).collect()
+}
+
+/// A system call by name, if this program's table has it.
+fn name_of(number: libc::c_long) -> String {
+    match Sysno::new(number as usize) {
+        Some(call) => format!("system call {call}"),
+        None => format!("system call {number}"),
+    }
 }
 
 fn last_error() -> i32 {
