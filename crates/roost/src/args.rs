@@ -368,9 +368,10 @@ pub struct CompareArgs {
     /// The schedulers to compare. LABEL=SCHEDULER labels a row. fair@VERSION takes +SWITCH, +no-SWITCH and +NAME=N
     /// (`--help` lists them), +config=FILE with settings of `roost run`, and +policy=FILE with a rule of your own
     /// (`roost policy --help`). roost is the scheduler that `roost run` loads; its settings follow, as in
-    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets one of its variables. So
-    /// does a scheduler's own program, such as './scx_cosmos -s 1000', which is started until it attaches. With --on vm
-    /// or host, switches are the kernel's own, and any other name is the program of a sched_ext scheduler.
+    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets one of its variables. A
+    /// scheduler's own program with its arguments, such as './scx_cosmos -s 1000', is started until it attaches, and
+    /// what it loaded runs. With --on vm or host, switches are the kernel's own, and any other name is the program of a
+    /// sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// List the benchmarks and their parameters (also as --format json or csv).
