@@ -1,6 +1,7 @@
 //! What was compared, where and by which roost. This is enough to repeat a comparison, and to tell it from another.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write as _};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -9,6 +10,9 @@ use crate::comparison::Comparison;
 
 /// Number of digits of a commit or hash in texts for people.
 const SHOWN_DIGITS: usize = 12;
+
+/// Number of bytes that are hashed at once.
+const HASHED_BYTES: usize = 1 << 14;
 
 /// What was compared, where and by which roost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,9 +155,12 @@ impl Input {
 
 /// SHA-256 of a value's JSON, in hexadecimal.
 fn sha256<T: Serialize>(value: &T) -> String {
-    // Machines and workloads always have JSON, because all their keys are strings.
-    let json = serde_json::to_vec(value).unwrap_or_default();
-    Sha256::digest(json).iter().fold(String::new(), |mut digits, byte| {
+    // JSON is written in many small pieces, and a workload's can take megabytes.
+    let mut json = BufWriter::with_capacity(HASHED_BYTES, Sha256::new());
+    // This cannot fail: hashing accepts all bytes, and all keys of machines and workloads are strings.
+    let _ = serde_json::to_writer(&mut json, value);
+    let _ = json.flush();
+    json.get_ref().clone().finalize().iter().fold(String::new(), |mut digits, byte| {
         // Writing to a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits

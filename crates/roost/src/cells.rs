@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use roost_machine::Machine;
 use roost_report::{Experiment, Input, Place};
+use roost_workload::Workload;
 use roost_workload::rtapp::Loaded;
 
 use crate::args::{CompareArgs, On, StartArg};
@@ -19,15 +20,17 @@ const DEFAULT_MACHINE: &str = "zen3-2s";
 pub struct Cell {
     /// The machine. Cells share it.
     pub machine: Arc<Machine>,
-    /// The workload, and notes about what the model ignores in its file.
-    pub loaded: Loaded,
+    /// The workload. Cells share it.
+    pub workload: Arc<Workload>,
+    /// Notes about what the model ignores in the workload's file.
+    pub notes: Vec<String>,
     /// Machine and workload as outputs describe them, without schedulers.
     pub experiment: Experiment,
 }
 
 impl Cell {
     /// The workload as named, with one value of each list.
-    pub fn workload(&self) -> &str {
+    pub fn workload_name(&self) -> &str {
         &self.experiment.workload.name
     }
 }
@@ -35,20 +38,27 @@ impl Cell {
 /// All machines with all workloads that `args` names: the first machine with each workload, then the next machine.
 pub fn cells(args: &CompareArgs) -> Result<Vec<Cell>, Error> {
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let mut loaded = Vec::new();
+    let mut all = Vec::new();
     for name in workloads(args)? {
-        let mut read = roost_workload::benchmark::resolve_noted(&name, duration_ns)?;
+        let Loaded { mut workload, notes, .. } =
+            roost_workload::benchmark::resolve_noted(&name, duration_ns)?;
         if args.start == StartArg::Boot {
-            read.workload.measured_from_ns = 0;
+            workload.measured_from_ns = 0;
         }
-        loaded.push((name, read));
+        all.push((Input::new(&name, &workload), Arc::new(workload), notes));
     }
     let mut cells = Vec::new();
     for machine in machines(args)? {
         let machine = Arc::new(machine);
-        for (name, loaded) in &loaded {
-            let experiment = experiment(args, &machine, name, loaded);
-            cells.push(Cell { machine: machine.clone(), loaded: loaded.clone(), experiment });
+        let input = Input::new(&machine.name, &*machine);
+        for (of_workload, workload, notes) in &all {
+            let inputs = [input.clone(), of_workload.clone()];
+            cells.push(Cell {
+                machine: machine.clone(),
+                workload: workload.clone(),
+                notes: notes.clone(),
+                experiment: experiment(args, inputs, workload),
+            });
         }
     }
     Ok(cells)
@@ -89,15 +99,15 @@ fn machines(args: &CompareArgs) -> Result<Vec<Machine>, Error> {
     Ok(machines)
 }
 
-fn experiment(args: &CompareArgs, machine: &Machine, name: &str, loaded: &Loaded) -> Experiment {
+fn experiment(args: &CompareArgs, [machine, input]: [Input; 2], workload: &Workload) -> Experiment {
     let simulated = args.on == On::Sim;
     Experiment {
         roost: build::this(),
         place: place(args),
-        machine: Input::new(&machine.name, machine),
-        workload: Input::new(name, &loaded.workload),
-        duration_ns: loaded.workload.duration_ns,
-        measured_from_ns: simulated.then_some(loaded.workload.measured_from_ns),
+        machine,
+        workload: input,
+        duration_ns: workload.duration_ns,
+        measured_from_ns: simulated.then_some(workload.measured_from_ns),
         start: simulated.then_some(args.start.word()),
         quiet: simulated.then_some(args.quiet),
         seed: args.seed,

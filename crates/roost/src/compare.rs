@@ -244,10 +244,9 @@ fn simulate(
         schedulers.push(scheduler);
     }
     let of_cell = |cell: &Cell| {
-        let (machine, workload) = (&cell.machine, Arc::new(cell.loaded.workload.clone()));
         let simulation = |scheduler: &SchedulerSpec| Simulation {
-            machine: machine.clone(),
-            workload: workload.clone(),
+            machine: cell.machine.clone(),
+            workload: cell.workload.clone(),
             scheduler: scheduler.clone(),
             start: args.start.into(),
             quiet: args.quiet,
@@ -260,7 +259,7 @@ fn simulate(
         contenders.map(|(scheduler, notes)| Contender { notes, ..contender(scheduler) }).collect();
     let mut known = Known::new();
     for (index, cell) in cells.iter().enumerate() {
-        traces.check(cell.loaded.workload.duration_ns)?;
+        traces.check(cell.workload.duration_ns)?;
         let experiment = Experiment { schedulers: contenders.clone(), ..cell.experiment.clone() };
         let of_cell = known_of(args, &experiment, traces)?.into_iter();
         let first = index * named.len();
@@ -301,10 +300,10 @@ fn simulated(
     mut schedulers: Vec<Contender>,
     outcomes: Vec<Vec<Option<Outcome>>>,
 ) -> Runs {
-    for note in &cell.loaded.notes {
+    for note in &cell.notes {
         tell(&format!("note: {note}"));
     }
-    let workload = &cell.loaded.workload;
+    let workload = &cell.workload;
     if outcomes.iter().flatten().flatten().any(|outcome| was_cut(workload, outcome)) {
         tell(
             "note: --duration ended runs before their tasks ended, so how long the tasks take is not known",

@@ -47,7 +47,7 @@ pub fn measure(
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let workload = Workload::resolve(cell.workload(), duration_ns)?;
+    let workload = Workload::resolve(cell.workload_name(), duration_ns)?;
     let schedulers = named.iter().map(|named| RealScheduler::parse(&named.spec));
     let schedulers = schedulers.collect::<Result<_, _>>()?;
     let plan = Plan { args, workload, schedulers, named, progress, stop };
