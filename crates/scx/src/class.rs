@@ -15,6 +15,7 @@
 //! ([`costs`]).
 //! Cache lines that the hook fetches from other CPUs cost time as well ([`crate::lines`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
@@ -34,7 +35,7 @@ use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
-use crate::translate::{self, Translated};
+use crate::translate::{self, Given, Translated};
 
 /// Flags of a wakeup (`enum scx_wake_flags`).
 const WAKE_FORK: u64 = 4;
@@ -67,6 +68,9 @@ const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Number of instructions that are interpreted before machine code is made. Interpreting them takes about as long as
 /// making it.
 const INTERPRETED: u64 = 10_000_000;
+
+/// An instruction is seldom executed if that happens less than once in so many calls of functions.
+const SELDOM: u64 = 256;
 
 /// The hooks that are called here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +126,14 @@ pub(crate) const HOOKS: [&str; 21] = [
     "cgroup_move",
 ];
 
+/// Hooks whose first argument is not a task.
+const ABOUT_NO_TASK: [usize; 4] = [
+    Hook::Dispatch as usize,
+    Hook::UpdateIdle as usize,
+    Hook::Init as usize,
+    Hook::CgroupInit as usize,
+];
+
 /// The cost of calls: instructions, and cache lines of other CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
@@ -147,8 +159,14 @@ struct HookState {
 
 impl HookState {
     fn count(&mut self, cost: &Cost) {
-        let of_call = [cost.kfuncs, cost.steps, cost.fetched.lines];
-        self.most = std::array::from_fn(|kind| self.most[kind].max(of_call[kind]));
+        for (most, of_call) in
+            self.most.iter_mut().zip([cost.kfuncs, cost.steps, cost.fetched.lines])
+        {
+            // Hardly ever.
+            if of_call > *most {
+                *most = of_call;
+            }
+        }
         self.calls += 1;
         self.cost.kfuncs += cost.kfuncs;
         self.cost.steps += cost.steps;
@@ -292,10 +310,8 @@ impl Scx {
     /// Writes the arguments of a hook. Returns what the hook is called with.
     fn write_context(&mut self, arguments: &[u64]) -> [u64; 5] {
         let context = self.kernel.context;
-        for (number, argument) in (0..).zip(arguments) {
-            // The context has room for the arguments of every hook.
-            let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
-        }
+        // The context has room for the arguments of every hook.
+        self.kernel.memory.write_all(context, arguments);
         [context, 0, 0, 0, 0]
     }
 
@@ -327,7 +343,8 @@ impl Scx {
         let mut call = on.call(&mut self.kernel, world);
         let mut fault = None;
         let translated = self.machine_code.as_ref();
-        let function = translated.and_then(|code| Some((code, code.entry(entry)?)));
+        let is_hook = matches!(counted, Counted::Hook(_));
+        let function = translated.and_then(|code| Some((code, code.entry(entry, is_hook)?)));
         let (value, instructions) = match function {
             Some((code, function)) => code.call(&mut call, stack, function, arguments, &mut fault),
             None => match interpret::run(&self.code, &mut call, stack, entry, arguments) {
@@ -373,7 +390,17 @@ impl Scx {
         if self.until_translation == 0 {
             let starts: Vec<usize> =
                 self.kernel.object.functions.iter().map(|function| function.start).collect();
-            self.machine_code = translate::translated(&self.code, &starts, self.kernel.given());
+            let mut hooks = BTreeMap::new();
+            for (number, hook) in self.hooks.iter().enumerate() {
+                let Some(entry) = hook.entry else { continue };
+                // Several hooks may share a function.
+                *hooks.entry(entry).or_insert(true) &= !ABOUT_NO_TASK.contains(&number);
+            }
+            let given = Given { hooks, ..self.kernel.given() };
+            let counts = std::mem::take(&mut self.kernel.interpreted);
+            let calls: u64 = starts.iter().filter_map(|&start| counts.get(start)).sum();
+            let seldom: Vec<bool> = counts.iter().map(|times| times * SELDOM < calls).collect();
+            self.machine_code = translate::translated(&self.code, &starts, given, &seldom);
         }
     }
 

@@ -60,7 +60,14 @@ impl Call<'_> {
     }
 
     /// Carries out the requests of `dispatch` (`flush_dispatch_buf()`).
+    #[inline]
     pub(crate) fn flush(&mut self) {
+        if !self.kernel.buffer.is_empty() {
+            self.flush_all();
+        }
+    }
+
+    fn flush_all(&mut self) {
         let asked = std::mem::take(&mut self.kernel.buffer);
         for Dispatch { task, time, queue, flags } in asked {
             self.kernel.moved = true;

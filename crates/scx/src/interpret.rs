@@ -41,6 +41,11 @@ pub trait Host {
     /// Called when the program accesses memory at an address.
     fn touch(&mut self, address: u64, write: bool);
 
+    /// As [`Host::touch`], for an address in the region whose line the CPU does not have as it needs it.
+    fn fetch(&mut self, address: u64, write: bool) {
+        self.touch(address, write);
+    }
+
     /// The cache lines that are counted, and the CPU that executes the program. `None`: no lines are counted.
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         None
@@ -91,6 +96,10 @@ pub trait Host {
         self.touch(address, true);
         Ok(())
     }
+
+    /// Called when an instruction is interpreted.
+    #[inline]
+    fn executes(&mut self, _at: usize) {}
 
     /// Counts functions of the kernel that machine code did not call, but did what they do: their instructions, and the
     /// number of kfuncs among them.
@@ -193,6 +202,7 @@ pub fn run(
         if instructions > MOST_INSTRUCTIONS {
             return Err(Fault { at, why: Stop::Endless });
         }
+        host.executes(at);
         let upper = code.get(at + 1).map_or(0, |next| next.imm);
         match state.step(instruction, upper, at, host) {
             Ok(Next::At(next)) => at = next,

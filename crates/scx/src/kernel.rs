@@ -69,7 +69,7 @@ pub(crate) struct Kernel {
     pub task_values: TaskValues,
     /// Addresses of the sections of variables.
     pub sections: Vec<u64>,
-    /// Addresses of maps and variables.
+    /// Addresses of the arguments of hooks, of maps and of variables.
     loaded: Range<u64>,
     maps_by_address: ByAddress,
     pub queues: Queues,
@@ -86,6 +86,10 @@ pub(crate) struct Kernel {
     spin_lock: Option<(u64, u64)>,
     /// Whether the program may read the clocks of a CPU's `struct rq`.
     reads_clocks: bool,
+    /// The CPU whose clocks were set last, and to what, in ns.
+    clocks_set: (CpuId, u64),
+    /// How often each instruction was interpreted, until there is machine code.
+    pub interpreted: Vec<u64>,
     /// The task for which `select_cpu` or `enqueue` is called.
     pub placing: Placing,
     /// Requests of `dispatch`, which are carried out after it.
@@ -315,6 +319,8 @@ impl Kernel {
             picking: false,
             in_interrupt: false,
             builtin_idle: true,
+            clocks_set: (0, 0),
+            interpreted: Vec::new(),
             ended: None,
         })
     }
@@ -333,8 +339,9 @@ impl Kernel {
             code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
         kernel.sections = sections;
         kernel.reads_clocks &= kernel.per_cpu.are_clocks_in(&code);
+        kernel.interpreted = vec![0; code.len()];
         let end = BASE + kernel.memory.bytes_mut().len() as u64;
-        kernel.loaded = kernel.arguments + ARGUMENT_BYTES as u64..end;
+        kernel.loaded = kernel.context..end;
         Ok((kernel, code))
     }
 
@@ -362,9 +369,11 @@ impl Kernel {
     /// Sets the clocks of a CPU's run queue (`update_rq_clock()`). No time is taken out of them.
     #[inline]
     pub(crate) fn set_clocks(&mut self, cpu: CpuId, now_ns: u64) {
-        if !self.reads_clocks {
+        // Several hooks are called about a CPU at a time.
+        if !self.reads_clocks || self.clocks_set == (cpu, now_ns) {
             return;
         }
+        self.clocks_set = (cpu, now_ns);
         let queue = self.per_cpu.runqueues.of(cpu as u64);
         for clock in self.per_cpu.clocks {
             // The struct is in memory, so this cannot fail.
@@ -414,6 +423,9 @@ impl Kernel {
         Given {
             arrays: arrays.collect(),
             storages: storages.collect(),
+            hooks: BTreeMap::new(),
+            context: self.context..self.context + CONTEXT_BYTES as u64,
+            task_bytes: self.tasks.layout.size as u32,
             constants: constants.collect(),
             region: self.loaded.clone(),
             nothing: kfuncs::nothings(),
@@ -458,6 +470,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Reads or writes the line of an address in the region.
+    fn touch_region(&mut self, address: u64, write: bool) {
+        let Kernel { lines, machine, .. } = &mut *self.kernel;
+        lines.touch(machine, self.cpu, address, write);
+    }
+
     /// Reads or writes the line with a queue's data. For a CPU's local queue, that is its run queue.
     pub(crate) fn touch_queue(&mut self, dsq: Dsq, write: bool) {
         let Kernel { queues, per_cpu, .. } = &mut *self.kernel;
@@ -465,7 +483,7 @@ impl Call<'_> {
             Dsq::Local(cpu) => per_cpu.runqueues.of(cpu as u64),
             _ => queues.get(dsq).map_or(0, |queue| queue.address),
         };
-        self.touch(address, write);
+        self.touch_region(address, write);
     }
 
     /// Takes a queue's lock, writes to the queue, and releases the lock. Waits for another CPU that holds the lock.
@@ -473,9 +491,9 @@ impl Call<'_> {
         if matches!(dsq, Dsq::Local(_)) {
             return self.touch_queue(dsq, true);
         }
-        let asked = self.reached_ns();
+        let (asked, before) = (self.reached_ns(), self.kernel.lines.fetched().ns);
         self.touch_queue(dsq, true);
-        let held = self.reached_ns() - asked;
+        let held = self.kernel.lines.fetched().ns - before;
         if let Some(queue) = self.kernel.queues.get(dsq) {
             let waited = queue.lock.hold(self.world.now().ns(), asked, held);
             self.kernel.lines.wait(waited);
@@ -510,10 +528,10 @@ impl Call<'_> {
         let node = idle.node_of(machine, found.unwrap_or(self.cpu));
         for mask in masks.of_idle(node, machine.has_smt()) {
             for cpu in (0..self.world.nr_cpus()).step_by(512) {
-                self.touch(mask + cpu as u64 / 8, false);
+                self.touch_region(mask + cpu as u64 / 8, false);
             }
             if let Some(cpu) = found {
-                self.touch(mask + cpu as u64 / 8, true);
+                self.touch_region(mask + cpu as u64 / 8, true);
             }
         }
     }
@@ -527,6 +545,12 @@ impl Host for Call<'_> {
     fn touch(&mut self, address: u64, write: bool) {
         let Kernel { lines, machine, memory, .. } = &mut *self.kernel;
         lines.touch(machine, self.cpu, memory.place(address), write);
+    }
+
+    #[inline]
+    fn fetch(&mut self, address: u64, write: bool) {
+        let Kernel { lines, machine, .. } = &mut *self.kernel;
+        lines.fetch(machine, self.cpu, address, write);
     }
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
@@ -543,6 +567,13 @@ impl Host for Call<'_> {
 
     fn now_ns(&self) -> Option<u64> {
         (!self.world.has_faults()).then(|| self.world.now().ns())
+    }
+
+    #[inline]
+    fn executes(&mut self, at: usize) {
+        if let Some(times) = self.kernel.interpreted.get_mut(at) {
+            *times += 1;
+        }
     }
 
     fn count(&mut self, instructions: u64, kfuncs: u64) {

@@ -60,6 +60,12 @@ pub(crate) struct Fetched {
     pub waited_ns: u64,
 }
 
+/// The number of an address's line. An address before the region gets a number that is too large.
+#[inline]
+fn number_of(address: u64) -> usize {
+    (address.wrapping_sub(BASE) / LINE_BYTES) as usize
+}
+
 /// All lines of the memory.
 #[derive(Debug)]
 pub(crate) struct Lines {
@@ -123,9 +129,11 @@ impl Lines {
     /// The line of an address, if the address can be in memory: owners and copies.
     #[inline]
     fn line(&mut self, address: u64) -> Option<(&mut Owners, &mut u64)> {
-        // An address before the region gets a number that is too large.
-        let number = (address.wrapping_sub(BASE) / LINE_BYTES) as usize;
-        if number >= self.owners.len() && number < MOST_BYTES / LINE_BYTES as usize {
+        let number = number_of(address);
+        if number >= self.owners.len() {
+            if number >= MOST_BYTES / LINE_BYTES as usize {
+                return None;
+            }
             self.add(number + 1);
         }
         Some((self.owners.get_mut(number)?, self.copies.get_mut(number)?))
@@ -139,6 +147,26 @@ impl Lines {
     /// Records that a CPU reads or writes at an address. It counts only in memory.
     #[inline]
     pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
+        let bit = self.bits[cpu];
+        let number = number_of(address);
+        let has = match (self.owners.get(number), self.copies.get(number)) {
+            (Some(owners), _) if write => owners.bits() == Owners::alone(cpu).bits(),
+            (Some(owners), Some(copies)) => copies & bit != 0 || owners.writer == cpu as u16,
+            _ => false,
+        };
+        if !has {
+            self.touch_missing(machine, cpu, address, write);
+        }
+    }
+
+    #[inline(never)]
+    fn touch_missing(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
+        self.fetch(machine, cpu, address, write);
+    }
+
+    /// As [`Lines::touch`], if the CPU probably does not have the line as it needs it.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;
         let bit = self.bits[cpu];
         let Some((owners, copies)) = self.line(address) else { return };

@@ -192,6 +192,15 @@ impl Memory {
         }
     }
 
+    /// Writes numbers of 8 bytes, one behind the other. Those that do not fit into the region are left out.
+    #[inline]
+    pub(crate) fn write_all(&mut self, address: u64, values: &[u64]) {
+        let rest = self.bytes.get_mut(address.wrapping_sub(BASE) as usize..).unwrap_or_default();
+        for (place, value) in rest.as_chunks_mut().0.iter_mut().zip(values) {
+            *place = value.to_le_bytes();
+        }
+    }
+
     #[inline]
     fn put<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), Wild> {
         let rest = self.bytes.get_mut(address.wrapping_sub(BASE) as usize..);

@@ -55,10 +55,21 @@ impl Lock {
     /// A CPU asks for the lock at the time `at` and holds it for `ns`. Returns how long the CPU waits until the lock is
     /// free for this long, in ns. Hooks are not executed in the order of time, because CPUs may have work that lies
     /// ahead of them. No CPU asks before `now`.
+    #[inline]
     pub(crate) fn hold(&mut self, now: u64, at: u64, ns: u64) -> u64 {
-        while self.held.front().is_some_and(|&(_, until)| until <= now) {
-            self.held.pop_front();
+        match self.held.back() {
+            Some(&(_, until)) if until > at => return self.hold_between(now, at, ns),
+            Some(&(_, until)) if until > now => self.drop_over(now),
+            _ => self.held.clear(),
         }
+        // Nobody asked for it later.
+        self.add(self.held.len(), at, ns);
+        0
+    }
+
+    /// As [`Lock::hold`], if somebody holds it at `at` or later.
+    fn hold_between(&mut self, now: u64, at: u64, ns: u64) -> u64 {
+        self.drop_over(now);
         let (mut start, mut place) = (at, self.held.len());
         for (number, &(from, until)) in self.held.iter().enumerate() {
             if from >= start + ns {
@@ -67,12 +78,24 @@ impl Lock {
             }
             start = start.max(until);
         }
+        self.add(place, start, ns);
+        start - at
+    }
+
+    /// Drops times that are over.
+    fn drop_over(&mut self, now: u64) {
+        while self.held.front().is_some_and(|&(_, until)| until <= now) {
+            self.held.pop_front();
+        }
+    }
+
+    /// Adds a time before the one at `place`.
+    fn add(&mut self, place: usize, start: u64, ns: u64) {
         match place.checked_sub(1).and_then(|before| self.held.get_mut(before)) {
             Some((_, until)) if *until == start => *until += ns,
             _ if ns > 0 => self.held.insert(place, (start, start + ns)),
             _ => {}
         }
-        start - at
     }
 }
 

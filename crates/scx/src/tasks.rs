@@ -56,7 +56,7 @@ pub(crate) const FILLED: [&str; 23] = [
 /// Offsets of the members of `struct task_struct`, in bytes.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    size: usize,
+    pub size: usize,
     pub slice: u64,
     pub vtime: u64,
     weight: u64,

@@ -38,6 +38,7 @@ mod emit {
         _: &[super::Instruction],
         _: &[usize],
         _: &super::Given,
+        _: &[bool],
     ) -> Option<(Text, Vec<(usize, *const u8)>)> {
         None
     }
@@ -67,9 +68,15 @@ pub(crate) struct Given {
     pub arrays: BTreeMap<u64, Array>,
     /// All task storages, by the addresses of their maps. The helper returns a piece of memory of that size, or NULL.
     pub storages: BTreeMap<u64, Storage>,
+    /// Functions that are called with the address of their arguments, and whether the first argument is a task.
+    pub hooks: BTreeMap<usize, bool>,
+    /// The addresses of these arguments. No other CPU uses them.
+    pub context: Range<u64>,
+    /// Size of a task's struct, whose lines are not counted.
+    pub task_bytes: u32,
     /// What programs cannot write, by its address.
     pub constants: Vec<(u64, Vec<u8>)>,
-    /// Addresses of maps and variables. None of them is ever taken away.
+    /// Addresses of the arguments of hooks, of maps and of variables. None of them is ever taken away.
     pub region: Range<u64>,
     /// kfuncs that do nothing and return 0, with the instructions that they cost.
     pub nothing: BTreeMap<u32, u64>,
@@ -275,7 +282,7 @@ extern "C" fn write<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u6
 extern "C" fn touch<H: Host>(frame: *mut Frame, address: u64, write: u64) {
     // SAFETY: as in `serve`.
     let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
-    let touched = catch_unwind(AssertUnwindSafe(|| side.host.touch(address, write != 0)));
+    let touched = catch_unwind(AssertUnwindSafe(|| side.host.fetch(address, write != 0)));
     if let Err(panic) = touched {
         side.panic = Some(panic);
         frame.stopped = 1;
@@ -341,9 +348,15 @@ pub(crate) struct Translated {
 
 impl Translated {
     /// Translates the functions that begin at `starts`, and the functions that they call. `None` if the program does
-    /// something that the kernel's verifier refuses, or if this processor is not supported.
-    pub(crate) fn new(code: &[Instruction], starts: &[usize], given: Given) -> Option<Self> {
-        let (text, entries) = emit::translate(code, starts, &given)?;
+    /// something that the kernel's verifier refuses, or if this processor is not supported. What machine code does is
+    /// the same whichever instructions are `seldom` executed.
+    pub(crate) fn new(
+        code: &[Instruction],
+        starts: &[usize],
+        given: Given,
+        seldom: &[bool],
+    ) -> Option<Self> {
+        let (text, entries) = emit::translate(code, starts, &given, seldom)?;
         // SAFETY: the functions have this signature, and their memory is kept as long as they are.
         let entry = |pointer: *const u8| {
             Entry(unsafe { std::mem::transmute::<*const u8, Function>(pointer) })
@@ -366,14 +379,15 @@ impl Translated {
     ) -> Option<Result<crate::interpret::Returned, Fault>> {
         let mut fault = None;
         let (value, instructions) =
-            self.call(host, stack, self.entry(entry)?, arguments, &mut fault);
+            self.call(host, stack, self.entry(entry, false)?, arguments, &mut fault);
         let returned = crate::interpret::Returned { value, instructions };
         Some(fault.map_or(Ok(returned), Err))
     }
 
-    /// The function that begins at an instruction.
-    pub(crate) fn entry(&self, at: usize) -> Option<Entry> {
-        *self.entries.get(at)?
+    /// The function that begins at an instruction, to be called as a hook or not. A function of a hook relies on being
+    /// called as one.
+    pub(crate) fn entry(&self, at: usize, as_hook: bool) -> Option<Entry> {
+        self.entries.get(at)?.filter(|_| as_hook || !self.given.hooks.contains_key(&at))
     }
 
     /// Calls a function. Returns its result and the number of instructions that were executed: a pair is returned in
@@ -437,13 +451,14 @@ pub(crate) fn translated(
     code: &[Instruction],
     starts: &[usize],
     given: Given,
+    seldom: &[bool],
 ) -> Option<Arc<Translated>> {
     static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
     let mut kept = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kept.iter().find(|known| known.code == code && known.given == given) {
         return Some(known.clone());
     }
-    let new = Arc::new(Translated::new(code, starts, given)?);
+    let new = Arc::new(Translated::new(code, starts, given, seldom)?);
     if kept.len() == KEPT {
         kept.remove(0);
     }

@@ -171,7 +171,7 @@ pub(crate) fn run_with(
     let (mut host, stack, piece) = TestHost::new();
     let arguments = [a, b, piece, 0, 0];
     let returned = run(code, &mut host, stack, 0, arguments);
-    if let Some(translated) = Translated::new(code, &[0], Given::default()) {
+    if let Some(translated) = Translated::new(code, &[0], Given::default(), &[]) {
         let (mut other, ..) = TestHost::new();
         let same = translated.run(&mut other, stack, 0, arguments).unwrap();
         assert_eq!(same, returned, "{code:?}");

@@ -50,6 +50,7 @@ pub(super) fn translate(
     code: &[Instruction],
     starts: &[usize],
     given: &Given,
+    seldom: &[bool],
 ) -> Option<(Text, Vec<(usize, *const u8)>)> {
     let functions = reached(code, starts)?;
     let mut module = module()?;
@@ -61,10 +62,16 @@ pub(super) fn translate(
     }
     let mut context = module.make_context();
     let mut scratch = FunctionBuilderContext::new();
+    let called: BTreeSet<usize> =
+        (0..).zip(code).filter_map(|(at, instruction)| callee(*instruction, at)).collect();
     for (at, leaders) in &functions {
         context.func.signature = signature.clone();
-        let source = Source { code, leaders, given };
-        let starts = facts::known(&source, *at);
+        let source = Source { code, leaders, given, seldom };
+        let facts = match called.contains(at) {
+            true => Facts::none(*at),
+            false => Facts::of_hook(*at, given),
+        };
+        let starts = facts::known(&source, *at, facts);
         Emitter::new(&mut module, &mut context, &mut scratch, (source, starts), *at, &ids)
             .emit(*at);
         module.define_function(ids[at], &mut context).ok()?;
@@ -143,6 +150,12 @@ pub(super) fn flow(instruction: Instruction, at: usize) -> Flow {
     }
 }
 
+/// The function of the program that an instruction calls, if any.
+fn callee(instruction: Instruction, at: usize) -> Option<usize> {
+    let target = at as i64 + 1 + i64::from(instruction.imm);
+    usize::try_from(target).ok().filter(|_| instruction.calls_function())
+}
+
 /// The register that an instruction may write, if any.
 fn written(instruction: Instruction) -> Option<u8> {
     match instruction.class() {
@@ -177,10 +190,8 @@ fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTr
                 if written(instruction) == Some(10) {
                     return None;
                 }
-                if instruction.calls_function() {
-                    let target = usize::try_from(at as i64 + 1 + i64::from(instruction.imm));
-                    entries.extend(target.ok().filter(|&target| target < code.len()));
-                }
+                let target = callee(instruction, at);
+                entries.extend(target.filter(|&target| target < code.len()));
                 let (next, target) = match flow(instruction, at) {
                     Flow::Next(next) => {
                         at = next;
@@ -207,6 +218,8 @@ pub(super) struct Source<'a> {
     /// The starts of the function's blocks.
     pub leaders: &'a BTreeSet<usize>,
     pub given: &'a Given,
+    /// For each instruction, whether it is seldom executed. Code for these lies apart.
+    pub seldom: &'a [bool],
 }
 
 /// Signatures of the callbacks.
@@ -281,7 +294,14 @@ impl<'a> Emitter<'a> {
             exchange: back(6, true),
             stop: back(2, false),
         };
-        let blocks = starts.keys().map(|&at| (at, builder.create_block())).collect();
+        let mut block = |&at: &usize| {
+            let block = builder.create_block();
+            if at != entry && source.seldom.get(at).is_some_and(|&seldom| seldom) {
+                builder.set_cold_block(block);
+            }
+            (at, block)
+        };
+        let blocks = starts.keys().map(&mut block).collect();
         let registers = [(); 11].map(|()| builder.declare_var(I64));
         let count = builder.declare_var(I64);
         let [exit, given_up] = [(); 2].map(|()| builder.create_block());
@@ -428,6 +448,16 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
+    /// A block, which is cold if this one is.
+    fn new_block(&mut self) -> Block {
+        let block = self.builder.create_block();
+        let here = self.builder.current_block();
+        if here.is_some_and(|here| self.builder.func.layout.is_cold(here)) {
+            self.builder.set_cold_block(block);
+        }
+        block
+    }
+
     fn number(&mut self, value: u64) -> Value {
         self.builder.ins().iconst(I64, value as i64)
     }
@@ -466,14 +496,10 @@ impl<'a> Emitter<'a> {
         self.builder.inst_results(call).first().copied()
     }
 
-    /// Returns if the program cannot continue. Following code is in a new block, which is cold if this one is.
+    /// Returns if the program cannot continue. Following code is in a new block.
     fn check(&mut self) {
         let stopped = self.member(offset_of!(Frame, stopped));
-        let goes_on = self.builder.create_block();
-        let here = self.builder.current_block();
-        if here.is_some_and(|here| self.builder.func.layout.is_cold(here)) {
-            self.builder.set_cold_block(goes_on);
-        }
+        let goes_on = self.new_block();
         self.builder.ins().brif(stopped, self.given_up, &[], goes_on, &[]);
         self.builder.switch_to_block(goes_on);
     }
@@ -492,7 +518,7 @@ impl<'a> Emitter<'a> {
 
     /// Continues with `block`, unless too many instructions were executed.
     fn stop_if_endless(&mut self, at: usize, block: Block) {
-        let endless = self.builder.create_block();
+        let endless = self.new_block();
         self.builder.set_cold_block(endless);
         let count = self.builder.use_var(self.count);
         let most = MOST_INSTRUCTIONS as i64;
@@ -514,7 +540,7 @@ impl<'a> Emitter<'a> {
                 Err(Unknown) => return self.stop(at, Reason::Unknown),
             }
         };
-        let jump = self.builder.create_block();
+        let jump = self.new_block();
         let next = self.blocks[&(at + 1)];
         self.builder.ins().brif(taken, jump, &[], next, &[]);
         self.builder.switch_to_block(jump);
@@ -724,7 +750,7 @@ impl<'a> Emitter<'a> {
         let Instruction { dst, src, offset, imm, .. } = instruction;
         let known = self.facts.get(dst).plus(offset.into());
         let [address, operand, register_0] = [dst, src, 0].map(|register| self.get(register));
-        let [inside, outside, done] = [(); 3].map(|()| self.builder.create_block());
+        let [inside, outside, done] = [(); 3].map(|()| self.new_block());
         let result = self.builder.append_block_param(done, I64);
         self.branch_inside(address, offset, inside, outside);
 
@@ -802,7 +828,7 @@ impl<'a> Emitter<'a> {
             }
             return self.access_at(address, offset, bytes, write);
         }
-        let [inside, outside, done] = [(); 3].map(|()| self.builder.create_block());
+        let [inside, outside, done] = [(); 3].map(|()| self.new_block());
         let result = self.builder.append_block_param(done, I64);
         self.branch_inside(address, offset, inside, outside);
 
@@ -843,7 +869,7 @@ impl<'a> Emitter<'a> {
     fn fetch(&mut self, address: Value, offset: i16, write: bool) {
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let number = self.builder.ins().ushr_imm(address, i64::from(LINE_BYTES.ilog2()));
-        let [rare, slow, then] = [(); 3].map(|()| self.builder.create_block());
+        let [rare, slow, then] = [(); 3].map(|()| self.new_block());
         self.builder.set_cold_block(rare);
         let rarely = if write {
             let owners = self.owners(number);
@@ -967,7 +993,7 @@ impl<'a> Emitter<'a> {
 
     /// Reads a clock. Calls the kernel if clocks differ.
     fn now(&mut self, at: usize, callee: Callee, arguments: &[Value], cost: u64) -> Option<Value> {
-        let [same, differ, done] = [(); 3].map(|()| self.builder.create_block());
+        let [same, differ, done] = [(); 3].map(|()| self.new_block());
         let result = self.builder.append_block_param(done, I64);
         let knows = self.member(offset_of!(Frame, knows_now));
         self.builder.ins().brif(knows, same, &[], differ, &[]);
@@ -1011,7 +1037,7 @@ impl<'a> Emitter<'a> {
         arguments: &[Value],
         what: OfTask,
     ) -> Option<Value> {
-        let [known, other, done] = [(); 3].map(|()| self.builder.create_block());
+        let [known, other, done] = [(); 3].map(|()| self.new_block());
         let result = self.builder.append_block_param(done, I64);
         let task = if let OfTask::Value(_) = what { arguments[1] } else { arguments[0] };
         let number = self.task_number(task, known, other);
@@ -1024,7 +1050,7 @@ impl<'a> Emitter<'a> {
                 self.within(index, offset_of!(Frame, values_len), other);
                 let values = self.member(offset_of!(Frame, values));
                 let value = self.element(values, index, I64);
-                let there = self.builder.create_block();
+                let there = self.new_block();
                 self.builder.ins().brif(value, there, &[], other, &[]);
                 self.builder.switch_to_block(there);
                 (value, costs::of_helper(TASK_STORAGE_GET))
@@ -1061,7 +1087,7 @@ impl<'a> Emitter<'a> {
     fn within(&mut self, index: Value, len: usize, other: Block) {
         let len = self.member(len);
         let fits = self.builder.ins().icmp(IntCC::UnsignedLessThan, index, len);
-        let inside = self.builder.create_block();
+        let inside = self.new_block();
         self.builder.ins().brif(fits, inside, &[], other, &[]);
         self.builder.switch_to_block(inside);
     }
@@ -1112,7 +1138,7 @@ impl<'a> Emitter<'a> {
 
     /// Adds a number to a member of the frame.
     fn add_to(&mut self, offset: usize, number: u64) {
-        let before = self.member(offset);
+        let before = self.builder.ins().load(I64, of_frame(), self.frame, offset as i32);
         let after = self.builder.ins().iadd_imm(before, number as i64);
         self.builder.ins().store(of_frame(), after, self.frame, offset as i32);
     }
@@ -1151,7 +1177,7 @@ impl<'a> Emitter<'a> {
         let stack = self.builder.ins().iadd_imm(own, STACK_BYTES as i64);
         let end = self.member(offset_of!(Frame, stack_end));
         let deep = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, stack, end);
-        let [too_deep, fine] = [(); 2].map(|()| self.builder.create_block());
+        let [too_deep, fine] = [(); 2].map(|()| self.new_block());
         self.builder.set_cold_block(too_deep);
         self.builder.ins().brif(deep, too_deep, &[], fine, &[]);
         self.builder.switch_to_block(too_deep);
@@ -1169,7 +1195,7 @@ impl<'a> Emitter<'a> {
         let call = self.builder.ins().call(function, &all);
         let count = self.member(offset_of!(Frame, instructions));
         self.builder.def_var(self.count, count);
-        let goes_on = self.builder.create_block();
+        let goes_on = self.new_block();
         self.stop_if_endless(at, goes_on);
         self.builder.switch_to_block(goes_on);
         self.builder.inst_results(call).first().copied()

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::Array;
 use super::emit::{Flow, Source, flow, wide};
+use super::{Array, Given};
 use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
@@ -40,6 +40,8 @@ pub(super) struct Piece {
     bytes: u32,
     /// Whether the piece begins at a cache line.
     aligned: bool,
+    /// Whether its lines are not counted.
+    exempt: bool,
 }
 
 /// The value of a register: a base plus an offset.
@@ -89,7 +91,9 @@ impl Known {
     fn as_piece(self) -> Option<Piece> {
         match (self.base, self.offset) {
             (Base::Piece(piece), 0) => Some(piece),
-            (Base::Zero, 0) => Some(Piece { number: 0, bytes: u32::MAX, aligned: true }),
+            (Base::Zero, 0) => {
+                Some(Piece { number: 0, bytes: u32::MAX, aligned: true, exempt: true })
+            }
             _ => None,
         }
     }
@@ -101,8 +105,9 @@ impl Known {
         }
         match (self.as_piece(), other.as_piece()) {
             (Some(a), Some(b)) => {
-                let (bytes, aligned) = (a.bytes.min(b.bytes), a.aligned && b.aligned);
-                Self { base: Base::Piece(Piece { number, bytes, aligned }), offset: 0 }
+                let bytes = a.bytes.min(b.bytes);
+                let (aligned, exempt) = (a.aligned && b.aligned, a.exempt && b.exempt);
+                Self { base: Base::Piece(Piece { number, bytes, aligned, exempt }), offset: 0 }
             }
             _ => Self::unknown(number),
         }
@@ -151,27 +156,75 @@ pub(super) struct Facts {
     had: Vec<Had>,
     /// Numbers of pointers that are not NULL.
     not_null: Vec<u32>,
+    /// Numbers of pointers of which the second is not NULL if the first is not.
+    together: Vec<[u32; 2]>,
+    /// Whether the first of a hook's arguments is a task, and nobody can have overwritten it.
+    for_task: bool,
     stack: Vec<Slot>,
 }
 
 impl Facts {
-    /// The facts at the start of a function.
-    fn none(entry: usize) -> Self {
+    /// The facts at the start of a function that the program calls.
+    pub(super) fn none(entry: usize) -> Self {
         let mut registers = std::array::from_fn(|at| Known::unknown(met_at(entry, at)));
         registers[10].base = Base::Stack;
-        Self { registers, had: Vec::new(), not_null: Vec::new(), stack: Vec::new() }
+        let (not_null, together) = (Vec::new(), Vec::new());
+        let (had, stack) = (Vec::new(), Vec::new());
+        Self { registers, had, not_null, together, for_task: false, stack }
+    }
+
+    /// The facts at the start of a function that only the kernel calls.
+    pub(super) fn of_hook(entry: usize, given: &Given) -> Self {
+        let mut facts = Self::none(entry);
+        if let Some(&for_task) = given.hooks.get(&entry) {
+            facts.for_task = for_task;
+            facts.set(1, Known::number(given.context.start));
+            for line in given.context.clone().step_by(LINE_BYTES as usize) {
+                facts.have(Known::number(line), true);
+            }
+        }
+        facts
     }
 
     /// Keeps what also holds on another way to a block. Returns whether that is less.
     fn meet(&mut self, other: &Self, block: usize) -> bool {
         let before = self.clone();
-        for (at, (known, other)) in self.registers.iter_mut().zip(&other.registers).enumerate() {
-            *known = known.meet(*other, met_at(block, at));
-        }
+        self.for_task &= other.for_task;
         self.had.retain(|had| other.has(had.address, had.write));
         self.not_null.retain(|number| other.not_null.contains(number));
         self.stack.retain(|slot| other.stack.contains(slot));
+        for at in 0..self.registers.len() {
+            let number = met_at(block, at);
+            let known = self.registers[at].meet(other.registers[at], number);
+            if known != self.registers[at] || known != other.registers[at] {
+                self.not_null.retain(|known| *known != number);
+                if before.is_there(at) && other.is_there(at) {
+                    self.not_null.push(number);
+                }
+            }
+            self.registers[at] = known;
+        }
+        let pairs = (0..=10).flat_map(|a| (0..=10).map(move |b| [a, b]));
+        let hold = pairs.filter(|&[a, b]| before.are_together(a, b) && other.are_together(a, b));
+        let numbers = |pair: [usize; 2]| {
+            let [a, b] = pair.map(|at| self.registers[at].as_piece());
+            Some([a?.number, b?.number]).filter(|[a, b]| a != b && !self.not_null.contains(b))
+        };
+        self.together = hold.filter_map(numbers).collect();
         *self != before
+    }
+
+    /// Whether a register has a pointer that is not NULL to the start of a piece of memory.
+    fn is_there(&self, register: usize) -> bool {
+        let piece = self.registers[register].as_piece();
+        piece.is_some_and(|piece| self.not_null.contains(&piece.number))
+    }
+
+    /// Whether register `b` has such a pointer if register `a` has.
+    fn are_together(&self, a: usize, b: usize) -> bool {
+        let [a, b_known] = [a, b].map(|at| self.registers[at].as_piece());
+        let (Some(a), Some(known)) = (a, b_known) else { return false };
+        a.number == 0 || self.is_there(b) || self.together.contains(&[a.number, known.number])
     }
 
     pub(super) fn get(&self, register: u8) -> Known {
@@ -185,6 +238,11 @@ impl Facts {
     /// Whether the CPU can access the line of an address without a transfer.
     pub(super) fn has(&self, address: Known, write: bool) -> bool {
         let address = address.line();
+        if let Base::Piece(Piece { exempt: true, bytes, .. }) = address.base
+            && (0..i64::from(bytes)).contains(&address.offset)
+        {
+            return true;
+        }
         self.had.iter().any(|had| had.address == address && (had.write || !write))
     }
 
@@ -221,7 +279,7 @@ impl Facts {
             (class::ALU64, MOV, 0) if by_register => Some(self.get(src)),
             (class::ALU64, ADD, 0) if !by_register => Some(self.get(dst).plus(imm.into())),
             (class::ALU64 | class::ALU, ..) => self.calculated(instruction),
-            (class::LDX, ..) => self.loaded(source, instruction),
+            (class::LDX, ..) => self.loaded(source, at),
             (JMP, ..) if code == CALL && src == 0 => self.returned(source, at, imm as u32),
             _ => None,
         }
@@ -244,8 +302,14 @@ impl Facts {
         value.map(Known::number)
     }
 
-    /// A value that is read from the stack, or from what programs only read.
-    fn loaded(&self, source: &Source, instruction: Instruction) -> Option<Known> {
+    /// A value that is read from the stack, from a hook's arguments, or from what programs only read.
+    fn loaded(&self, source: &Source, at: usize) -> Option<Known> {
+        let instruction = source.code[at];
+        if self.loads_task(source, instruction) {
+            let (number, bytes) = (made_at(at), source.given.task_bytes);
+            let piece = Piece { number, bytes, aligned: true, exempt: true };
+            return Some(Known { base: Base::Piece(piece), offset: 0 });
+        }
         let bytes = access_bytes(instruction.code);
         let address = self.get(instruction.src).plus(instruction.offset.into());
         if instruction.code & MODE != MEM {
@@ -256,6 +320,15 @@ impl Facts {
             None if address.is_own_stack(bytes) => self.on_stack(address.offset, bytes),
             None => None,
         }
+    }
+
+    /// Whether an instruction reads the task that the hook is about.
+    fn loads_task(&self, source: &Source, instruction: Instruction) -> bool {
+        let address = self.get(instruction.src).plus(instruction.offset.into());
+        self.for_task
+            && address == Known::number(source.given.context.start)
+            && instruction.code & MODE == MEM
+            && access_bytes(instruction.code) == 8
     }
 
     fn on_stack(&self, offset: i64, bytes: u32) -> Option<Known> {
@@ -276,11 +349,12 @@ impl Facts {
                 let aligned = [array.first, array.stride, array.of_cpu]
                     .iter()
                     .all(|bytes| bytes.is_multiple_of(LINE_BYTES));
-                Piece { number, bytes: u32::try_from(array.stride).ok()?, aligned }
+                let bytes = u32::try_from(array.stride).ok()?;
+                Piece { number, bytes, aligned, exempt: false }
             }
             TASK_STORAGE_GET => {
                 let bytes = source.given.storages.get(&map)?.bytes;
-                Piece { number, bytes, aligned: true }
+                Piece { number, bytes, aligned: true, exempt: false }
             }
             _ => return None,
         };
@@ -303,6 +377,9 @@ impl Facts {
         let bytes = access_bytes(code);
         match instruction.class() {
             class::LDX => {
+                if self.loads_task(source, instruction) {
+                    self.not_null.push(made_at(at));
+                }
                 self.load(from, bytes);
                 self.set(dst, made);
             }
@@ -343,6 +420,7 @@ impl Facts {
         if !self.is_inside(source, to, bytes) {
             self.stack.clear();
         }
+        self.for_task = false;
         self.have(to, true);
     }
 
@@ -374,6 +452,7 @@ impl Facts {
         if !keeps {
             self.stack.clear();
         }
+        self.for_task = false;
         self.set(0, made);
         (1..=5).for_each(|register| self.set(register, Known::number(0)));
     }
@@ -395,7 +474,7 @@ impl Facts {
         if let Some(a) = a.as_number() {
             return compares(code & OPERATION, wide, a, b);
         }
-        let there = a.as_piece().is_some_and(|piece| self.not_null.contains(&piece.number));
+        let there = self.is_there(dst.into());
         match code & OPERATION {
             EQUAL if wide && there && b == 0 => Some(false),
             UNEQUAL if wide && there && b == 0 => Some(true),
@@ -418,7 +497,10 @@ impl Facts {
             let equal = facts.registers.iter_mut().filter(|register| **register == known);
             equal.for_each(|register| *register = Known::number(b));
         } else if let Some(piece) = known.as_piece().filter(|_| b == 0) {
+            let with = facts.together.iter().filter(|[first, _]| *first == piece.number);
+            let with: Vec<u32> = with.map(|[_, second]| *second).collect();
             facts.not_null.push(piece.number);
+            facts.not_null.extend(with);
             facts.not_null.dedup();
         }
         facts
@@ -441,9 +523,10 @@ impl Facts {
     }
 }
 
-/// The blocks of a function that can be reached, and what is known where each begins.
-pub(super) fn known(source: &Source, entry: usize) -> BTreeMap<usize, Facts> {
-    let mut starts = BTreeMap::from([(entry, Facts::none(entry))]);
+/// The blocks of a function that can be reached, and what is known where each begins. `facts` hold where the function
+/// begins.
+pub(super) fn known(source: &Source, entry: usize, facts: Facts) -> BTreeMap<usize, Facts> {
+    let mut starts = BTreeMap::from([(entry, facts)]);
     let mut changed = BTreeSet::from([entry]);
     while let Some(block) = changed.pop_first() {
         for (to, facts) in at_end(source, block, starts[&block].clone()) {
@@ -480,7 +563,6 @@ fn at_end(source: &Source, block: usize, mut facts: Facts) -> Vec<(usize, Facts)
 mod tests {
     use super::*;
     use crate::interpret::tests::op;
-    use crate::translate::Given;
 
     const ROOM: u64 = 0x7000_0000_1000;
     const MAP: u64 = 0x7000_0000_2000;
@@ -503,7 +585,7 @@ mod tests {
     /// What is known where each of the blocks begins that can be reached.
     fn blocks(code: &[Instruction], leaders: &[usize]) -> BTreeMap<usize, Facts> {
         let leaders = [&[0], leaders].concat().into_iter().collect();
-        known(&Source { code, leaders: &leaders, given: &given() }, 0)
+        known(&Source { code, leaders: &leaders, given: &given(), seldom: &[] }, 0, Facts::none(0))
     }
 
     #[test]
@@ -599,7 +681,7 @@ mod tests {
         let blocks = blocks(&code, &[7, 9]);
         let (there, end) = (&blocks[&7], &blocks[&9]);
         let leaders = BTreeSet::new();
-        let source = Source { code: &code, leaders: &leaders, given: &given() };
+        let source = Source { code: &code, leaders: &leaders, given: &given(), seldom: &[] };
         let inside = |facts: &Facts, at| facts.is_inside(&source, there.get(0).plus(at), 8);
         assert_eq!([-1, 0, 120, 121].map(|at| inside(there, at)), [false, true, true, false]);
         assert!(!inside(end, 0), "it may not be there");
@@ -607,6 +689,60 @@ mod tests {
         facts.step(&source, 7);
         let had = [0, 63, 64, 127, 128].map(|at| facts.has(there.get(0).plus(at), false));
         assert_eq!(had, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_value_is_there_if_a_later_one_is_that_is_looked_up_only_then() {
+        // r6 = 0; r7 = r0 = look_up(...); if r0 == 0 goto join; r6 = r0 = look_up(...); join: if r6 == 0 goto end; exit
+        let second = [
+            op(0xbf, 2, 10, 0, 0),
+            op(0x07, 2, 0, 0, -4),
+            load_64(1, MAP)[0],
+            load_64(1, MAP)[1],
+            op(CALL, 0, 0, 0, MAP_LOOKUP as i32),
+            op(0xbf, 6, 0, 0, 0),
+        ];
+        let mut code = vec![op(0xb7, 6, 0, 0, 0)];
+        code.extend(&looks_up(&[])[..6]);
+        code.extend([op(0xbf, 7, 0, 0, 0), op(0x15, 0, 0, second.len() as i16, 0)]);
+        code.extend(second);
+        let join = code.len();
+        code.extend([op(0x15, 6, 0, 1, 0), op(0x95, 0, 0, 0, 0), op(0x95, 0, 0, 0, 0)]);
+        let blocks = blocks(&code, &[9, join, join + 1, join + 2]);
+        let are_there = |at| [6, 7].map(|register| blocks[&at].is_there(register));
+        assert_eq!(are_there(join), [false, false]);
+        assert_eq!(are_there(join + 1), [true, true]);
+        assert_eq!(are_there(join + 2), [false, false]);
+        // If the first was not there either way, the second says nothing about it.
+        code[8] = op(0x05, 0, 0, 0, 0);
+        assert!(!self::blocks(&code, &[9, join, join + 1, join + 2])[&(join + 1)].is_there(7));
+    }
+
+    #[test]
+    fn a_hook_knows_its_task_until_it_may_have_been_overwritten() {
+        // r6 = *(u64 *)(r1 + 0); then one instruction; r7 = *(u64 *)(r1 + 0); goto next
+        let (first, again) = (op(0x79, 6, 1, 0, 0), op(0x79, 7, 1, 0, 0));
+        let knows = |between: Instruction, called: bool| {
+            let code = [first, between, again, op(0x05, 0, 0, 0, 0), op(0x95, 0, 0, 0, 0)];
+            let context = ROOM + 192..ROOM + 256;
+            let given = Given { hooks: [(0, true)].into(), context, task_bytes: 96, ..given() };
+            let leaders = [0, 4].into();
+            let source = Source { code: &code, leaders: &leaders, given: &given, seldom: &[] };
+            let facts = if called { Facts::none(0) } else { Facts::of_hook(0, &given) };
+            let end = &known(&source, 0, facts)[&4];
+            [6, 7].map(|register| {
+                let task = end.get(register);
+                let inside = [0, 88, 89].map(|at| end.is_inside(&source, task.plus(at), 8));
+                assert_eq!(inside, [inside[0], inside[0], false]);
+                assert_eq!(end.has(task, true), inside[0]);
+                inside[0]
+            })
+        };
+        assert_eq!(knows(op(0xb7, 2, 0, 0, 0), false), [true, true]);
+        assert_eq!(knows(op(0x7b, 10, 2, -8, 0), false), [true, true], "to the stack");
+        assert_eq!(knows(op(0x7b, 9, 2, 0, 0), false), [true, false], "anywhere");
+        assert_eq!(knows(op(0x7b, 1, 2, 0, 0), false), [true, false], "over it");
+        assert_eq!(knows(op(0xb7, 2, 0, 0, 0), true), [false, false], "the program calls it");
     }
 
     #[test]
@@ -618,7 +754,7 @@ mod tests {
             let blocks = blocks(&code, &[7, 11]);
             let mut facts = blocks[&7].clone();
             let leaders = BTreeSet::new();
-            let source = Source { code: &code, leaders: &leaders, given: &given() };
+            let source = Source { code: &code, leaders: &leaders, given: &given(), seldom: &[] };
             (7..10).for_each(|at| facts.step(&source, at));
             facts.get(6) == blocks[&7].get(0)
         };

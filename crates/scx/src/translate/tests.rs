@@ -130,7 +130,7 @@ fn loops_of_several_functions_count_together() {
         op(0x95, 0, 0, 0, 0),
     ];
     let (mut host, stack, _) = TestHost::new();
-    let Some(translated) = Translated::new(&code, &[0], Given::default()) else { return };
+    let Some(translated) = Translated::new(&code, &[0], Given::default(), &[]) else { return };
     let result = translated.run(&mut host, stack, 0, [0; 5]).expect("it was translated");
     assert_eq!(result.unwrap_err().why, Stop::Endless);
 }
@@ -181,7 +181,7 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
         let now = Some((NOTHING + 1, 0));
         let given = Given { arrays, nothing, this_cpu: true, now, ..Given::default() };
         // Other processors interpret.
-        let Some(translated) = Translated::new(&code, &[0], given) else { return };
+        let Some(translated) = Translated::new(&code, &[0], given, &[]) else { return };
         let (mut host, ..) = TestHost::new();
         host.same_time = same_time;
         assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
@@ -240,7 +240,7 @@ fn functions_for_tasks_do_the_same_and_are_called_only_if_something_is_missing()
             function,
             op(0x95, 0, 0, 0, 0),
         ];
-        let Some(translated) = Translated::new(&code, &[0], given.clone()) else { return };
+        let Some(translated) = Translated::new(&code, &[0], given.clone(), &[]) else { return };
         for (offset, called) in tasks {
             let (mut interpreted, stack) = with_tasks();
             let arguments = [stack.wrapping_add_signed(offset), 0, 0, 0, 0];
@@ -308,7 +308,7 @@ fn a_value_that_is_looked_up_is_accessed_as_by_the_interpreter() {
             region: piece..piece + 64,
             ..Given::default()
         };
-        let Some(translated) = Translated::new(&code, &[0], given) else { return };
+        let Some(translated) = Translated::new(&code, &[0], given, &[]) else { return };
         let (mut host, ..) = TestHost::new();
         assert!(with_constants(&mut host));
         assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
