@@ -104,6 +104,11 @@ impl World {
             let right = state.current.is_none() || state.speed_1024 == self.core_speed(cpu);
             assert!(right, "CPU {cpu} has speed {} at {:?}", state.speed_1024, self.now);
         }
+        let cores = self.core_cpus.iter().zip(&self.busy_cpus).enumerate();
+        for (core, (cpus, &counted)) in cores.filter(|_| self.smt || self.power.is_some()) {
+            let busy = cpus.iter().filter(|&&cpu| self.cpus[cpu].current.is_some()).count();
+            assert_eq!(busy, counted as usize, "busy CPUs of core {core} at {:?}", self.now);
+        }
     }
 
     /// No CPU has spent more time in interrupts than has passed.

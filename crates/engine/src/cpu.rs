@@ -83,14 +83,21 @@ impl World {
 
     /// [`World::update_core_speed`] where cores have several CPUs, or packages have clocks.
     fn share_core(&mut self, cpu: CpuId) {
-        let speed = self.core_speed(cpu);
         let core = self.machine.cpus[cpu].core as usize;
+        let runs = self.cpus[cpu].current.is_some();
+        let busy = &mut self.busy_cpus[core];
+        *busy = if runs { *busy + 1 } else { *busy - 1 };
+        let busy = *busy;
+        if busy == 0 {
+            return;
+        }
+        let speed = self.core_speed(cpu);
         let Self { core_cpus, cpus, tasks, stale, memory, now, .. } = self;
-        let siblings = &core_cpus[core][..];
-        for &sibling in siblings {
-            let changed = cpus[sibling].set_speed(sibling, speed, tasks, stale, *now);
+        let concerned = if runs && busy == 1 { &[cpu][..] } else { &core_cpus[core][..] };
+        for &cpu in concerned {
+            let changed = cpus[cpu].set_speed(cpu, speed, tasks, stale, *now);
             if changed && let Some(memory) = memory {
-                memory.reprice(sibling);
+                memory.reprice(cpu);
             }
         }
     }
@@ -109,8 +116,7 @@ impl World {
 
     /// What each busy CPU of a core gets of it, in 1024ths of what it gets alone.
     pub(crate) fn core_share(&self, cpu: CpuId) -> u16 {
-        let siblings = &self.core_cpus[self.machine.cpus[cpu].core as usize];
-        let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
+        let busy = self.busy_cpus[self.machine.cpus[cpu].core as usize];
         // At most 1024, because it is a share of FULL_SPEED.
         let shared = self.machine.figures.smt_speed_1024.value as u16;
         if busy > 1 { shared } else { FULL_SPEED }

@@ -12,7 +12,7 @@
 //!
 //! [`clock_period_ns`]: roost_machine::Power::clock_period_ns
 
-use roost_machine::{Machine, Power};
+use roost_machine::{IdleState, Machine, Power};
 
 use crate::cpu::FULL_SPEED;
 use crate::events::Event;
@@ -103,6 +103,17 @@ impl IdleCpu {
         self.oldest = (self.oldest + 1) % INTERVALS as u8;
     }
 
+    /// The number of `states` that are worth it for the time that it will be idle.
+    fn worth_it(&self, states: &[IdleState]) -> usize {
+        // Mostly none is: what idle times have in common is not longer than the longest.
+        let longest = self.intervals.into_iter().fold(0, u32::max);
+        if states.first().is_none_or(|state| u64::from(longest) < state.residency_ns.value) {
+            return 0;
+        }
+        let expected = self.expected_ns();
+        states.partition_point(|state| state.residency_ns.value <= expected)
+    }
+
     /// How long it will be idle, ns, by its last idle times.
     fn expected_ns(&self) -> u64 {
         let all = self.intervals.iter().map(|&ns| u64::from(ns));
@@ -167,8 +178,7 @@ impl World {
         }
         let Some(power) = &self.power else { return };
         let states = power.figures.idle_states;
-        let expected = power.cpus[cpu].expected_ns();
-        let depth = states.partition_point(|state| state.residency_ns.value <= expected);
+        let depth = power.cpus[cpu].worth_it(states);
         let now = self.now;
         let tick = self.tick_after(cpu, now, power.tick_ns);
         let deepest_from = if depth == states.len() { now } else { tick };

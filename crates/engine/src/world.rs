@@ -34,6 +34,8 @@ pub struct World {
     pub(crate) smt: bool,
     /// The CPUs of each core.
     pub(crate) core_cpus: Vec<Box<[CpuId]>>,
+    /// Number of CPUs of each core that have a task, where cores have several CPUs or packages have clocks.
+    pub(crate) busy_cpus: Vec<u32>,
     pub(crate) cpus: Vec<CpuState>,
     /// Tasks in transit to each CPU, in order of arrival.
     pub(crate) arrivals: Vec<Vec<Arrival>>,
@@ -568,6 +570,7 @@ impl World {
             power: None,
             smt: machine.has_smt(),
             core_cpus: machine.cores.iter().map(|core| core.cpus.iter().collect()).collect(),
+            busy_cpus: vec![0; machine.cores.len()],
             machine,
         }
     }
