@@ -158,18 +158,16 @@ pub enum RunError {
 
 /// The advice on a longer duration, as the user would give it.
 fn longer(enough_ns: Option<u64>, ends: bool, stalls: Option<&str>) -> String {
-    match enough_ns {
-        None if stalls.is_some() => {
-            format!("a longer run is ended by the scheduler: {}", stalls.unwrap_or_default())
-        }
-        None if ends => {
+    match (enough_ns, stalls) {
+        (None, Some(why)) => format!("a longer run is ended by the scheduler: {why}"),
+        (None, None) if ends => {
             "no duration that would do was found: without one, it runs to its end".to_owned()
         }
-        None => "give it a longer duration, if any would do".to_owned(),
-        Some(ns) if ns % 1_000_000_000 == 0 => {
+        (None, None) => "give it a longer duration, if any would do".to_owned(),
+        (Some(ns), _) if ns % 1_000_000_000 == 0 => {
             format!("--duration {}s would do", ns / 1_000_000_000)
         }
-        Some(ns) => format!("--duration {}ms would do", ns.div_ceil(1_000_000)),
+        (Some(ns), _) => format!("--duration {}ms would do", ns.div_ceil(1_000_000)),
     }
 }
 

@@ -1021,7 +1021,9 @@ fn a_sched_ext_program_is_compared_and_what_it_does_wrong_ends_the_run() {
     assert!(wild.contains("access to 0xdeadbeef000 in small_select_cpu"), "{wild}");
     // Tasks that it loses are told by the watchdog only after 30 s.
     let lost = format!("scx:{SMALL}+fault=3");
-    let (table, _) = texts(&roost(&[&compare[..], &["--duration", "2s", &lost]].concat()));
+    let output = roost(&[&compare[..], &["--duration", "2s", &lost]].concat());
+    let (table, notes) = texts(&output);
+    assert!(output.status.success(), "{notes}");
     let waited = "had waited for a CPU for 1.";
     assert!(table.contains(waited) && table.contains("may have lost it"), "{table}");
 }
