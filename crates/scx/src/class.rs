@@ -69,7 +69,8 @@ const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 /// making it.
 const INTERPRETED: u64 = 10_000_000;
 
-/// An instruction is seldom executed if that happens less than once in so many calls of functions.
+/// An instruction is seldom executed if that happens less than once in so many calls of functions. Only where machine
+/// code lies depends on this.
 const SELDOM: u64 = 256;
 
 /// The hooks that are called here.

@@ -159,12 +159,14 @@ impl Lines {
         }
     }
 
+    /// The rare part of [`Lines::touch`].
     #[inline(never)]
     fn touch_missing(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         self.fetch(machine, cpu, address, write);
     }
 
-    /// As [`Lines::touch`], if the CPU probably does not have the line as it needs it.
+    /// As [`Lines::touch`], where the CPU probably does not have the line as it needs it. For the only caller besides
+    /// [`Lines::touch_missing`], another call would take longer than the work.
     #[inline(always)]
     pub(crate) fn fetch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;

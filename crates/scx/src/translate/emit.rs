@@ -1138,7 +1138,7 @@ impl<'a> Emitter<'a> {
 
     /// Adds a number to a member of the frame.
     fn add_to(&mut self, offset: usize, number: u64) {
-        let before = self.builder.ins().load(I64, of_frame(), self.frame, offset as i32);
+        let before = self.member(offset);
         let after = self.builder.ins().iadd_imm(before, number as i64);
         self.builder.ins().store(of_frame(), after, self.frame, offset as i32);
     }
