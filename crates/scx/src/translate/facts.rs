@@ -4,6 +4,9 @@
 //! While a program runs, only its own CPU accesses lines. So a line that the CPU has read can be read again without a
 //! transfer until the call ends, and a line that it has written can be read and written.
 //!
+//! A hook's arguments are at a known address, and the first is a task's struct for most hooks. Functions that the
+//! program itself calls may get anything, so nothing is known of their arguments.
+//!
 //! A value that is not known has the number of the instruction that made it, or of the block and the register where
 //! several values meet. Only one such value is known at a time: on the first way to the instruction nothing is known
 //! of its value, and what is known at a place holds on all ways to it. For this, an instruction makes one value, and is
