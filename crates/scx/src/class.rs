@@ -35,7 +35,7 @@ use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
-use crate::translate::{self, Given, Translated};
+use crate::translate::{self, Given, Runner};
 
 /// Flags of a wakeup (`enum scx_wake_flags`).
 const WAKE_FORK: u64 = 4;
@@ -201,7 +201,7 @@ enum Verdict {
 pub struct Scx {
     code: Vec<Instruction>,
     /// The program as machine code, once it has run for long enough.
-    machine_code: Option<Arc<Translated>>,
+    machine_code: Option<Runner>,
     /// Instructions that are still to be interpreted before machine code is made.
     until_translation: u64,
     pub(crate) kernel: Kernel,
@@ -339,27 +339,18 @@ impl Scx {
         arguments: [u64; 5],
         counted: Counted,
     ) -> Option<u64> {
-        let stack = self.kernel.stack;
         self.kernel.set_clocks(on.home, world.now().ns());
         let mut call = on.call(&mut self.kernel, world);
         let mut fault = None;
-        let translated = self.machine_code.as_ref();
         let is_hook = matches!(counted, Counted::Hook(_));
-        let function = translated.and_then(|code| Some((code, code.entry(entry, is_hook)?)));
+        let runner = self.machine_code.as_mut();
+        let function = runner.and_then(|runner| Some((runner.entry(entry, is_hook)?, runner)));
         let (value, instructions) = match function {
-            Some((code, function)) => code.call(&mut call, stack, function, arguments, &mut fault),
-            None => match interpret::run(&self.code, &mut call, stack, entry, arguments) {
-                Ok(Returned { value, instructions }) => (value, instructions),
-                Err(why) => {
-                    fault = Some(why);
-                    (0, 0)
-                }
-            },
+            Some((function, runner)) => runner.call(&mut call, function, arguments, &mut fault),
+            None => interpreted(&self.code, &mut call, entry, arguments, &mut fault),
         };
-        if let Some(Fault { at, why }) = fault {
-            let place = self.kernel.object.place(at);
-            self.kernel.end(format!("{why} in {place}"));
-            self.check(world);
+        if let Some(fault) = fault {
+            self.fail(world, fault);
             return None;
         }
         if self.until_translation > 0 {
@@ -383,6 +374,15 @@ impl Scx {
         Some(value)
     }
 
+    /// The program cannot continue.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, world: &mut World, Fault { at, why }: Fault) {
+        let place = self.kernel.object.place(at);
+        self.kernel.end(format!("{why} in {place}"));
+        self.check(world);
+    }
+
     /// Makes machine code once enough instructions were interpreted.
     #[cold]
     #[inline(never)]
@@ -401,7 +401,8 @@ impl Scx {
             let counts = std::mem::take(&mut self.kernel.interpreted);
             let calls: u64 = starts.iter().filter_map(|&start| counts.get(start)).sum();
             let seldom: Vec<bool> = counts.iter().map(|times| times * SELDOM < calls).collect();
-            self.machine_code = translate::translated(&self.code, &starts, given, &seldom);
+            let translated = translate::translated(&self.code, &starts, given, &seldom);
+            self.machine_code = translated.map(|code| Runner::new(code, self.kernel.stack));
         }
     }
 
@@ -583,7 +584,7 @@ impl Scx {
             self.kernel.idle.set(&machine, cpu, idle);
             let node = self.kernel.idle.node_of(&machine, cpu);
             for mask in self.kernel.masks.of_idle(node, machine.has_smt()) {
-                self.kernel.lines.touch(&machine, cpu, mask + cpu as u64 / 8, true);
+                self.kernel.lines.touch(cpu, mask + cpu as u64 / 8, true);
             }
             self.charge_lines(world, cpu);
         }
@@ -852,6 +853,27 @@ fn fallback(world: &World, task: TaskId, previous: CpuId) -> CpuId {
     let near = node.iter().find(|&cpu| allowed.contains(cpu) && world.is_active(cpu));
     let far = || allowed.iter().find(|&cpu| world.is_active(cpu));
     near.or_else(far).unwrap_or(previous)
+}
+
+/// Interprets a function. Returns its result and the number of instructions that were executed. A fault is stored in
+/// `fault`.
+#[cold]
+#[inline(never)]
+fn interpreted(
+    code: &[Instruction],
+    call: &mut Call,
+    entry: usize,
+    arguments: [u64; 5],
+    fault: &mut Option<Fault>,
+) -> (u64, u64) {
+    let stack = call.kernel.stack;
+    match interpret::run(code, call, stack, entry, arguments) {
+        Ok(Returned { value, instructions }) => (value, instructions),
+        Err(why) => {
+            *fault = Some(why);
+            (0, 0)
+        }
+    }
 }
 
 /// The CPUs of a call.

@@ -65,8 +65,8 @@ impl UserMaps<'_> {
         let Some((at, size)) = place.filter(|(_, size)| [1, 2, 4, 8].contains(size)) else {
             return;
         };
-        let Kernel { lines, machine, memory, .. } = &mut self.scx.kernel;
-        lines.touch(machine, self.cpu, at, true);
+        let Kernel { lines, memory, .. } = &mut self.scx.kernel;
+        lines.touch(self.cpu, at, true);
         // The value is in memory, so this cannot fail.
         let _ = memory.write(at, size, value);
     }

@@ -19,6 +19,7 @@ use crate::interpret::{self, Callee, Host, Stop};
 use crate::kernel::{Call, Kernel};
 use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
+use crate::lines::Lines;
 use crate::maps::{ARENA, is_array};
 use crate::memory::Memory;
 use crate::object::Target;
@@ -256,6 +257,10 @@ impl Paged<'_> {
 impl Host for Paged<'_> {
     fn memory(&mut self) -> &mut Memory {
         self.call.memory()
+    }
+
+    fn lines(&mut self) -> (&mut Lines, usize) {
+        self.call.lines()
     }
 
     fn prepare(&mut self, address: u64, bytes: u32) -> Result<(), Stop> {

@@ -41,15 +41,14 @@ pub trait Host {
     /// Called when the program accesses memory at an address.
     fn touch(&mut self, address: u64, write: bool);
 
-    /// As [`Host::touch`], for an address in the region whose line the CPU does not have as it needs it.
-    fn fetch(&mut self, address: u64, write: bool) {
-        self.touch(address, write);
+    /// As [`Host::touch`], for an address in the region whose line the CPU does not have as it needs it. Does nothing
+    /// and returns `false` if that is not quickly done. Never panics.
+    fn fetch(&mut self, _address: u64, _write: bool) -> bool {
+        false
     }
 
-    /// The cache lines that are counted, and the CPU that executes the program. `None`: no lines are counted.
-    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
-        None
-    }
+    /// The cache lines that are counted, and the CPU that executes the program.
+    fn lines(&mut self) -> (&mut Lines, usize);
 
     /// Where the values of task storages are: for each line of the memory, the number plus one of the task whose struct
     /// begins there, or 0; and by task, for each storage, the address of the value, or 0.

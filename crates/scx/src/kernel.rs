@@ -472,8 +472,7 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     /// Reads or writes the line of an address in the region.
     fn touch_region(&mut self, address: u64, write: bool) {
-        let Kernel { lines, machine, .. } = &mut *self.kernel;
-        lines.touch(machine, self.cpu, address, write);
+        self.kernel.lines.touch(self.cpu, address, write);
     }
 
     /// Reads or writes the line with a queue's data. For a CPU's local queue, that is its run queue.
@@ -543,18 +542,17 @@ impl Host for Call<'_> {
     }
 
     fn touch(&mut self, address: u64, write: bool) {
-        let Kernel { lines, machine, memory, .. } = &mut *self.kernel;
-        lines.touch(machine, self.cpu, memory.place(address), write);
+        let Kernel { lines, memory, .. } = &mut *self.kernel;
+        lines.touch(self.cpu, memory.place(address), write);
     }
 
     #[inline]
-    fn fetch(&mut self, address: u64, write: bool) {
-        let Kernel { lines, machine, .. } = &mut *self.kernel;
-        lines.fetch(machine, self.cpu, address, write);
+    fn fetch(&mut self, address: u64, write: bool) -> bool {
+        self.kernel.lines.fetch(self.cpu, address, write)
     }
 
-    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
-        Some((&mut self.kernel.lines, self.cpu))
+    fn lines(&mut self) -> (&mut Lines, usize) {
+        (&mut self.kernel.lines, self.cpu)
     }
 
     fn task_values(&self) -> (&[u32], &[u64]) {

@@ -49,6 +49,17 @@ const EXEMPT: u16 = u16::MAX - 1;
 /// Of a line that no CPU has touched.
 const NO_OWNERS: Owners = Owners { writer: NOBODY, reader: NOBODY };
 
+/// What fetching a line depends on, by CPU.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The bit of its LLC in [`Lines::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit, and count as one
+    /// LLC.
+    bit: u64,
+    /// Its package, LLC and core: 16, 16 and 32 bits. The CPUs of a line have 16 bits, so LLCs and packages have no
+    /// more.
+    at: u64,
+}
+
 /// The cost of fetching lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fetched {
@@ -70,14 +81,13 @@ fn number_of(address: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct Lines {
     owners: Vec<Owners>,
-    /// For each line, where copies have been fetched since it was written: one bit per LLC, see [`Lines::bits`]. Every
+    /// For each line, where copies have been fetched since it was written: one bit per LLC, see [`Place::bit`]. Every
     /// CPU has a copy of a line that is not counted.
     copies: Vec<u64>,
-    /// For each CPU, the bit of its LLC in [`Lines::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit,
-    /// and count as one LLC.
-    bits: Vec<u64>,
-    /// The initial state of a line.
-    new: (Owners, u64),
+    /// Where each CPU is.
+    places: Vec<Place>,
+    /// The time of a transfer from a CPU of the same core, of the same LLC, of the same package, and of another, in ns.
+    ns: [u64; 4],
     /// What was fetched since the last call of [`Lines::take_fetched`].
     fetched: Fetched,
 }
@@ -85,18 +95,20 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn new(machine: &Machine) -> Self {
         let share = machine.llcs.len().div_ceil(64);
-        let bits = machine.cpus.iter().map(|cpu| 1 << (cpu.llc as usize / share)).collect();
-        Self { bits, ..Self::of((NO_OWNERS, 0)) }
-    }
-
-    fn of(new: (Owners, u64)) -> Self {
+        let place = |cpu: &roost_machine::Cpu| Place {
+            bit: 1 << (cpu.llc as usize / share),
+            at: u64::from(cpu.package) << 48 | u64::from(cpu.llc) << 32 | u64::from(cpu.core),
+        };
+        let figures = &machine.figures;
+        let ns = [
+            figures.line_same_core_ns.value,
+            figures.line_same_llc_ns.value,
+            figures.line_cross_llc_ns.value,
+            figures.line_cross_package_ns.value,
+        ];
+        let places = machine.cpus.iter().map(place).collect();
         let (owners, copies) = (Vec::new(), Vec::new());
-        Self { owners, copies, bits: vec![1], new, fetched: Fetched::default() }
-    }
-
-    /// Lines of which none is counted.
-    pub(crate) fn exempt_all() -> Self {
-        Self::of((Owners::EXEMPT, u64::MAX))
+        Self { owners, copies, places, ns, fetched: Fetched::default() }
     }
 
     /// The lines of a region of `bytes`: owners and copies.
@@ -113,8 +125,8 @@ impl Lines {
     #[cold]
     #[inline(never)]
     fn add(&mut self, lines: usize) {
-        self.owners.resize(lines.max(self.owners.len()), self.new.0);
-        self.copies.resize(self.owners.len(), self.new.1);
+        self.owners.resize(lines.max(self.owners.len()), NO_OWNERS);
+        self.copies.resize(self.owners.len(), 0);
     }
 
     /// Excludes a piece of memory from now on.
@@ -141,57 +153,63 @@ impl Lines {
 
     /// The bit of a CPU's LLC in the copies of a line.
     pub(crate) fn bit(&self, cpu: CpuId) -> u64 {
-        self.bits[cpu]
+        self.places[cpu].bit
     }
 
     /// Records that a CPU reads or writes at an address. It counts only in memory.
     #[inline]
-    pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
-        let bit = self.bits[cpu];
+    pub(crate) fn touch(&mut self, cpu: CpuId, address: u64, write: bool) {
         let number = number_of(address);
         let has = match (self.owners.get(number), self.copies.get(number)) {
             (Some(owners), _) if write => owners.bits() == Owners::alone(cpu).bits(),
-            (Some(owners), Some(copies)) => copies & bit != 0 || owners.writer == cpu as u16,
+            (Some(owners), Some(copies)) => {
+                copies & self.places[cpu].bit != 0 || owners.writer == cpu as u16
+            }
             _ => false,
         };
         if !has {
-            self.touch_missing(machine, cpu, address, write);
+            self.touch_missing(cpu, address, write);
         }
     }
 
     /// The rare part of [`Lines::touch`].
     #[inline(never)]
-    fn touch_missing(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
-        self.fetch(machine, cpu, address, write);
+    fn touch_missing(&mut self, cpu: CpuId, address: u64, write: bool) {
+        if self.line(address).is_some() {
+            self.fetch(cpu, address, write);
+        }
     }
 
-    /// As [`Lines::touch`], where the CPU probably does not have the line as it needs it. For the only caller besides
-    /// [`Lines::touch_missing`], another call would take longer than the work.
+    /// As [`Lines::touch`], where the CPU probably does not have the line as it needs it. Does nothing and returns
+    /// `false` if there is no such line yet. This never panics. For the only caller besides [`Lines::touch_missing`],
+    /// another call would take longer than the work.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
-        let me = cpu as u16;
-        let bit = self.bits[cpu];
-        let Some((owners, copies)) = self.line(address) else { return };
-        let Owners { writer, reader } = *owners;
-        let from = match (write, writer == me) {
-            _ if writer == EXEMPT => return,
-            (false, true) => NOBODY,
-            (false, false) if *copies & bit != 0 => NOBODY,
-            (false, false) => writer,
-            (true, true) => reader,
-            (true, false) if writer == NOBODY => reader,
-            (true, false) => writer,
+    pub(crate) fn fetch(&mut self, cpu: CpuId, address: u64, write: bool) -> bool {
+        let number = number_of(address);
+        let (Some(owners), Some(copies), Some(&place)) =
+            (self.owners.get_mut(number), self.copies.get_mut(number), self.places.get(cpu))
+        else {
+            return false;
         };
-        if write {
+        let (me, Owners { writer, reader }) = (cpu as u16, *owners);
+        if writer == EXEMPT {
+            return true;
+        }
+        let from = if write {
             (*owners, *copies) = (Owners::alone(cpu), 0);
-        } else if writer != me && *copies & bit == 0 {
-            *copies |= bit;
+            if writer == me || writer == NOBODY { reader } else { writer }
+        } else if writer == me || *copies & place.bit != 0 {
+            return true;
+        } else {
+            *copies |= place.bit;
             owners.reader = me;
-        }
-        if from != NOBODY && from != me {
+            writer
+        };
+        if let Some(source) = self.places.get(from as usize).filter(|_| from != me) {
             self.fetched.lines += 1;
-            self.fetched.ns += machine.line_ns(cpu, from.into());
+            self.fetched.ns += self.ns[way(place.at, source.at)];
         }
+        true
     }
 
     /// Records that the CPU waits for a lock.
@@ -209,6 +227,17 @@ impl Lines {
     pub(crate) fn take_fetched(&mut self) -> Fetched {
         std::mem::take(&mut self.fetched)
     }
+}
+
+/// Which of [`Lines::ns`] a transfer between two CPUs takes, from their [`Place::at`]. Two LLCs of one package count as
+/// such even if their nodes differ, because the line takes the same way ([`Machine::line_ns`]).
+#[inline]
+fn way(to: u64, from: u64) -> usize {
+    // Without branches: processors can hardly predict where a line comes from.
+    let differ = to ^ from;
+    let far = if differ >> 48 == 0 { 2 } else { 3 };
+    let near = if (differ >> 32) as u16 == 0 { 1 } else { far };
+    if differ as u32 == 0 { 0 } else { near }
 }
 
 #[cfg(test)]
@@ -230,7 +259,7 @@ mod tests {
         let machine = machine();
         let mut lines = Lines::new(&machine);
         let each = accesses.iter().map(|&(cpu, write)| {
-            lines.touch(&machine, cpu, BASE + 8, write);
+            lines.touch(cpu, BASE + 8, write);
             lines.take_fetched().ns
         });
         each.collect()
@@ -246,6 +275,18 @@ mod tests {
     fn who_writes_waits_for_those_that_have_a_copy() {
         let accesses = [(0, true), (0, true), (2, false), (0, true), (2, true), (2, true)];
         assert_eq!(takes(&accesses), [0, 0, 100, 100, 100, 0]);
+    }
+
+    #[test]
+    fn each_transfer_takes_what_the_machine_says() {
+        let machine = roost_machine::resolve("zen3-2s-nps4").unwrap();
+        let lines = Lines::new(&machine);
+        for to in 0..machine.cpus.len() {
+            for from in (0..machine.cpus.len()).filter(|&from| from != to) {
+                let way = way(lines.places[to].at, lines.places[from].at);
+                assert_eq!(lines.ns[way], machine.line_ns(to, from), "from {from} to {to}");
+            }
+        }
     }
 
     #[test]
@@ -266,13 +307,13 @@ mod tests {
         lines.exempt(BASE + 64, 64);
         lines.exempt(BASE + 256, 128);
         for address in [BASE + 64, BASE + 127, BASE + 256, BASE + 383] {
-            lines.touch(&machine, 0, address, true);
-            lines.touch(&machine, 2, address, true);
+            lines.touch(0, address, true);
+            lines.touch(2, address, true);
         }
         assert_eq!(lines.take_fetched(), Fetched::default());
         for address in [BASE + 63, BASE + 128, BASE + 384] {
-            lines.touch(&machine, 0, address, true);
-            lines.touch(&machine, 2, address, true);
+            lines.touch(0, address, true);
+            lines.touch(2, address, true);
         }
         assert_eq!(lines.take_fetched(), Fetched { lines: 3, ns: 300, waited_ns: 0 });
     }

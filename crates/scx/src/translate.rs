@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::instruction::Instruction;
 use crate::interpret::{Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, STACK_BYTES, Stop, exchange};
-use crate::lines::{LINE_BYTES, Lines, Owners};
+use crate::lines::{LINE_BYTES, Owners};
 use crate::memory::BASE;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -153,9 +153,38 @@ struct Frame {
     knows_now: u64,
     /// The address after the last function's stack.
     stack_end: u64,
-    calls: Calls,
+    calls: *const Calls,
     /// The [`Side`].
     side: *mut c_void,
+}
+
+impl Frame {
+    const NEW: Self = Self {
+        memory: std::ptr::null_mut(),
+        base: BASE,
+        limit: 0,
+        owners: std::ptr::null(),
+        copies: std::ptr::null(),
+        bit: 0,
+        alone: 0,
+        stopped: 0,
+        executed: 0,
+        kfuncs: 0,
+        instructions: 0,
+        loops_left: 0,
+        tasks: std::ptr::null(),
+        task_lines: 0,
+        values: std::ptr::null(),
+        values_len: 0,
+        cpus: std::ptr::null(),
+        cpus_len: 0,
+        cpu: 0,
+        now: 0,
+        knows_now: 0,
+        stack_end: 0,
+        calls: std::ptr::null(),
+        side: std::ptr::null_mut(),
+    };
 }
 
 /// The functions that machine code calls back. Each gets the instruction that it is called for.
@@ -168,8 +197,10 @@ struct Calls {
     read: extern "C" fn(*mut Frame, u64, u64, u64) -> u64,
     /// Writes bytes at an address.
     write: extern "C" fn(*mut Frame, u64, u64, u64, u64),
-    /// Records a read (0) or write (1) of the line at an address, which is in the region.
-    touch: extern "C" fn(*mut Frame, u64, u64),
+    /// Records a read of the line at an address, which is in the region.
+    touch_read: extern "C" fn(*mut Frame, u64),
+    /// Records a write.
+    touch_write: extern "C" fn(*mut Frame, u64),
     /// Does an atomic operation on bytes at an address, with an operand and register 0. Returns the previous value.
     exchange: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
     /// Stops the program for one of [`Reason`].
@@ -189,10 +220,13 @@ enum Reason {
 struct Side<'a, H> {
     host: &'a mut H,
     code: &'a [Instruction],
-    /// The lines if the host has none: no line is counted.
-    no_lines: Option<Lines>,
-    stop: &'a mut Option<Fault>,
-    panic: Option<Box<dyn Any + Send>>,
+    /// Why the program cannot continue.
+    end: Option<End>,
+}
+
+enum End {
+    Fault(Fault),
+    Panic(Box<dyn Any + Send>),
 }
 
 impl<H: Host> Side<'_, H> {
@@ -201,10 +235,7 @@ impl<H: Host> Side<'_, H> {
     fn refresh(&mut self, frame: &mut Frame) {
         let bytes = self.host.memory().bytes_mut();
         let (memory, len) = (bytes.as_mut_ptr(), bytes.len());
-        let lines = match self.host.lines() {
-            Some((lines, _)) => lines,
-            None => self.no_lines.get_or_insert_with(Lines::exempt_all),
-        };
+        let (lines, _) = self.host.lines();
         frame.memory = memory.wrapping_sub(BASE as usize);
         frame.limit = (len as u64).saturating_sub(7);
         let (owners, copies) = lines.covering(len);
@@ -233,15 +264,11 @@ fn serve<H: Host>(
         side.refresh(frame);
         served
     }));
-    let why = match served {
+    side.end = Some(match served {
         Ok(Ok(value)) => return value,
-        Ok(Err(why)) => Some(why),
-        Err(panic) => {
-            side.panic = Some(panic);
-            None
-        }
-    };
-    *side.stop = why.map(|why| Fault { at: at as usize, why });
+        Ok(Err(why)) => End::Fault(Fault { at: at as usize, why }),
+        Err(panic) => End::Panic(panic),
+    });
     frame.stopped = 1;
     0
 }
@@ -279,12 +306,23 @@ extern "C" fn write<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u6
 }
 
 /// The address is in the region, so lines and memory stay where they are.
-extern "C" fn touch<H: Host>(frame: *mut Frame, address: u64, write: u64) {
+extern "C" fn touch<H: Host, const WRITE: bool>(frame: *mut Frame, address: u64) {
+    // SAFETY: as in `serve`.
+    let host = unsafe { &mut *(*(*frame).side.cast::<Side<'_, H>>()).host };
+    if !host.fetch(address, WRITE) {
+        touch_slowly::<H, WRITE>(frame, address);
+    }
+}
+
+/// The rare part of [`touch`]: apart, so that the other part need not save registers.
+#[cold]
+#[inline(never)]
+extern "C" fn touch_slowly<H: Host, const WRITE: bool>(frame: *mut Frame, address: u64) {
     // SAFETY: as in `serve`.
     let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
-    let touched = catch_unwind(AssertUnwindSafe(|| side.host.fetch(address, write != 0)));
+    let touched = catch_unwind(AssertUnwindSafe(|| side.host.touch(address, WRITE)));
     if let Err(panic) = touched {
-        side.panic = Some(panic);
+        side.end = Some(End::Panic(panic));
         frame.stopped = 1;
     }
 }
@@ -318,12 +356,13 @@ extern "C" fn stop<H: Host>(frame: *mut Frame, at: u64, reason: u64) {
 }
 
 impl Calls {
-    fn of<H: Host>() -> Self {
+    const fn of<H: Host>() -> Self {
         Self {
             call: call::<H>,
             read: read::<H>,
             write: write::<H>,
-            touch: touch::<H>,
+            touch_read: touch::<H, false>,
+            touch_write: touch::<H, true>,
             exchange: exchange_at::<H>,
             stop: stop::<H>,
         }
@@ -368,75 +407,81 @@ impl Translated {
         Some(Self { code: code.to_vec(), given, entries: all, _text: text })
     }
 
-    /// Runs a function, as [`crate::interpret::run`]. `None` if no function begins at `entry`.
-    #[cfg(test)]
-    pub(crate) fn run<H: Host>(
-        &self,
-        host: &mut H,
-        stack: u64,
-        entry: usize,
-        arguments: [u64; 5],
-    ) -> Option<Result<crate::interpret::Returned, Fault>> {
-        let mut fault = None;
-        let (value, instructions) =
-            self.call(host, stack, self.entry(entry, false)?, arguments, &mut fault);
-        let returned = crate::interpret::Returned { value, instructions };
-        Some(fault.map_or(Ok(returned), Err))
-    }
-
     /// The function that begins at an instruction, to be called as a hook or not. A function of a hook relies on being
     /// called as one.
     pub(crate) fn entry(&self, at: usize, as_hook: bool) -> Option<Entry> {
         self.entries.get(at)?.filter(|_| as_hook || !self.given.hooks.contains_key(&at))
     }
+}
 
-    /// Calls a function. Returns its result and the number of instructions that were executed: a pair is returned in
-    /// registers. A fault is stored in `fault`.
-    pub(crate) fn call<H: Host>(
-        &self,
+/// Runs machine code. Between runs it keeps the frame, most of which stays the same.
+pub(crate) struct Runner {
+    code: Arc<Translated>,
+    frame: Frame,
+}
+
+// SAFETY: the frame's pointers are set before each call of machine code, and not used after it.
+unsafe impl Send for Runner {}
+
+impl Runner {
+    /// Functions use the memory from `stack` on as their stacks.
+    pub(crate) fn new(code: Arc<Translated>, stack: u64) -> Self {
+        let stack_end = stack + MOST_FRAMES as u64 * STACK_BYTES;
+        Self { code, frame: Frame { stack_end, ..Frame::NEW } }
+    }
+
+    /// For a function that begins with the code. `None` as in [`Translated::new`].
+    #[cfg(test)]
+    pub(crate) fn of(code: &[Instruction], given: Given, stack: u64) -> Option<Self> {
+        Translated::new(code, &[0], given, &[]).map(|code| Self::new(code.into(), stack))
+    }
+
+    /// Runs that function, as [`crate::interpret::run`].
+    #[cfg(test)]
+    pub(crate) fn run<H: Host>(
+        &mut self,
         host: &mut H,
-        stack: u64,
+        arguments: [u64; 5],
+    ) -> Result<crate::interpret::Returned, Fault> {
+        let mut fault = None;
+        let entry = self.entry(0, false).expect("the code begins with a function");
+        let (value, instructions) = self.call(host, entry, arguments, &mut fault);
+        fault.map_or(Ok(crate::interpret::Returned { value, instructions }), Err)
+    }
+
+    /// The function that begins at an instruction: as [`Translated::entry`].
+    pub(crate) fn entry(&self, at: usize, as_hook: bool) -> Option<Entry> {
+        self.code.entry(at, as_hook)
+    }
+
+    /// Calls a function of the same code. Returns its result and the number of instructions that were executed: a pair
+    /// is returned in registers. A fault is stored in `fault`.
+    pub(crate) fn call<H: Host>(
+        &mut self,
+        host: &mut H,
         entry: Entry,
         arguments: [u64; 5],
         fault: &mut Option<Fault>,
     ) -> (u64, u64) {
-        // Without lines, machine code finds all of them exempt.
-        let (bit, cpu) = host.lines().map_or((1, 0), |(lines, cpu)| (lines.bit(cpu), cpu));
+        let Self { code, frame } = self;
         let now = host.now_ns();
-        let mut side = Side { host, code: &self.code, no_lines: None, stop: fault, panic: None };
-        let mut frame = Frame {
-            memory: std::ptr::null_mut(),
-            base: BASE,
-            limit: 0,
-            owners: std::ptr::null(),
-            copies: std::ptr::null(),
-            bit,
-            alone: Owners::alone(cpu).bits().into(),
-            stopped: 0,
-            executed: 0,
-            kfuncs: 0,
-            instructions: 0,
-            loops_left: MOST_LOOPS,
-            tasks: std::ptr::null(),
-            task_lines: 0,
-            values: std::ptr::null(),
-            values_len: 0,
-            cpus: std::ptr::null(),
-            cpus_len: 0,
-            cpu: cpu as u64,
-            now: now.unwrap_or(0),
-            knows_now: now.is_some().into(),
-            stack_end: stack + MOST_FRAMES as u64 * STACK_BYTES,
-            calls: Calls::of::<H>(),
-            side: std::ptr::null_mut(),
-        };
-        side.refresh(&mut frame);
+        let (lines, cpu) = host.lines();
+        (frame.bit, frame.alone) = (lines.bit(cpu), Owners::alone(cpu).bits().into());
+        (frame.executed, frame.kfuncs, frame.instructions) = (0, 0, 0);
+        (frame.stopped, frame.loops_left) = (0, MOST_LOOPS);
+        (frame.now, frame.knows_now) = (now.unwrap_or(0), now.is_some().into());
+        (frame.cpu, frame.calls) = (cpu as u64, const { &Calls::of::<H>() });
+        let mut side = Side { host, code: &code.code, end: None };
+        side.refresh(frame);
         frame.side = (&raw mut side).cast();
         let [a, b, c, d, e] = arguments;
-        // SAFETY: frame and side live until the call returns, and are not used here before that.
-        let value = unsafe { entry.0(&raw mut frame, a, b, c, d, e, stack + STACK_BYTES) };
-        if let Some(panic) = side.panic {
-            resume_unwind(panic);
+        let stack = frame.stack_end - (MOST_FRAMES as u64 - 1) * STACK_BYTES;
+        // SAFETY: the frame and its side live until the call returns, and are not used here before that.
+        let value = unsafe { entry.0(&raw mut *frame, a, b, c, d, e, stack) };
+        match side.end {
+            None => {}
+            Some(End::Fault(why)) => *fault = Some(why),
+            Some(End::Panic(panic)) => resume_unwind(panic),
         }
         side.host.count(frame.executed, frame.kfuncs);
         (value, frame.instructions)

@@ -12,7 +12,7 @@ use crate::arena::{Arena, PAGE, TO_USER};
 use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::lines::LINE_BYTES;
 use crate::memory::BASE;
-use crate::translate::{Array, Given, Translated};
+use crate::translate::{Array, Given, Runner};
 
 /// Two LLCs of two CPUs.
 static MACHINE: LazyLock<Machine> =
@@ -24,7 +24,7 @@ const CPU: usize = 1;
 /// The memory of a call, and a kfunc that adds its arguments.
 pub(crate) struct TestHost {
     pub memory: Memory,
-    lines: Lines,
+    pub lines: Lines,
     pub calls: Vec<(Callee, [u64; 5])>,
     /// What was counted of functions that were not called.
     pub counted: (u64, u64),
@@ -77,11 +77,15 @@ impl Host for TestHost {
     }
 
     fn touch(&mut self, address: u64, write: bool) {
-        self.lines.touch(&MACHINE, CPU, self.memory.place(address), write);
+        self.lines.touch(CPU, self.memory.place(address), write);
     }
 
-    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
-        Some((&mut self.lines, CPU))
+    fn fetch(&mut self, address: u64, write: bool) -> bool {
+        self.lines.fetch(CPU, address, write)
+    }
+
+    fn lines(&mut self) -> (&mut Lines, usize) {
+        (&mut self.lines, CPU)
     }
 
     fn task_values(&self) -> (&[u32], &[u64]) {
@@ -149,9 +153,9 @@ impl TestHost {
         let mut lines = Lines::new(&MACHINE);
         // Another CPU wrote all lines, and others have copies of every second one.
         for line in 0..memory.bytes_mut().len() as u64 / LINE_BYTES {
-            lines.touch(&MACHINE, 2, BASE + line * LINE_BYTES, true);
+            lines.touch(2, BASE + line * LINE_BYTES, true);
             if line % 2 == 0 {
-                lines.touch(&MACHINE, 0, BASE + line * LINE_BYTES, false);
+                lines.touch(0, BASE + line * LINE_BYTES, false);
             }
         }
         lines.take_fetched();
@@ -171,9 +175,9 @@ pub(crate) fn run_with(
     let (mut host, stack, piece) = TestHost::new();
     let arguments = [a, b, piece, 0, 0];
     let returned = run(code, &mut host, stack, 0, arguments);
-    if let Some(translated) = Translated::new(code, &[0], Given::default(), &[]) {
+    if let Some(mut runner) = Runner::of(code, Given::default(), stack) {
         let (mut other, ..) = TestHost::new();
-        let same = translated.run(&mut other, stack, 0, arguments).unwrap();
+        let same = runner.run(&mut other, arguments);
         assert_eq!(same, returned, "{code:?}");
         assert_eq!(other.memory.bytes_mut(), host.memory.bytes_mut(), "{code:?}");
         assert_eq!(other.calls, host.calls, "{code:?}");

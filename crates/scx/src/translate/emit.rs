@@ -17,7 +17,7 @@ use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use roost_engine::World;
 
 use super::facts::{self, Facts, Known};
-use super::{Array, Frame, Given, Reason, Storage, what};
+use super::{Array, Calls, Frame, Given, Reason, Storage, what};
 use crate::arena::TO_USER;
 use crate::costs;
 use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
@@ -113,7 +113,7 @@ fn of_frame() -> MemFlags {
     MemFlags::trusted().with_alias_region(Some(AliasRegion::Vmctx))
 }
 
-/// A read of what the program cannot write: lines, tasks and addresses of their values.
+/// A read of what the program cannot write: lines, tasks, addresses of their values, and functions to call back.
 fn outside() -> MemFlags {
     MemFlags::trusted().with_alias_region(Some(AliasRegion::Table))
 }
@@ -266,6 +266,15 @@ struct Emitter<'a> {
     backs: Backs,
 }
 
+/// What a program does with a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// It reads, and writes soon after.
+    Both,
+}
+
 /// The operation cannot be translated. It ends the program when it is executed.
 struct Unknown;
 
@@ -290,7 +299,7 @@ impl<'a> Emitter<'a> {
             call: back(6, true),
             read: back(3, true),
             write: back(4, false),
-            touch: back(2, false),
+            touch: back(1, false),
             exchange: back(6, true),
             stop: back(2, false),
         };
@@ -483,13 +492,14 @@ impl<'a> Emitter<'a> {
     /// Stops the program. Nothing follows in the block.
     fn stop(&mut self, at: usize, reason: Reason) {
         let (at, reason) = (self.number(at as u64), self.number(reason as u64));
-        self.back(offset_of!(Frame, calls.stop), self.backs.stop, &[at, reason]);
+        self.back(offset_of!(Calls, stop), self.backs.stop, &[at, reason]);
         self.builder.ins().jump(self.exit, &[]);
     }
 
     /// Calls a function of [`super::Calls`].
     fn back(&mut self, function: usize, signature: SigRef, numbers: &[Value]) -> Option<Value> {
-        let function = self.member(function);
+        let calls = self.member(offset_of!(Frame, calls));
+        let function = self.builder.ins().load(I64, outside(), calls, function as i32);
         let arguments: Vec<Value> =
             [self.frame].into_iter().chain(numbers.iter().copied()).collect();
         let call = self.builder.ins().call_indirect(signature, function, &arguments);
@@ -756,7 +766,7 @@ impl<'a> Emitter<'a> {
 
         self.builder.switch_to_block(inside);
         if !self.facts.has(known, true) {
-            self.fetch(address, offset, true);
+            self.fetch(address, offset, Access::Write);
         }
         let old = self.exchange_at(address, instruction, bytes);
         self.builder.ins().jump(done, &[BlockArg::Value(old)]);
@@ -767,7 +777,7 @@ impl<'a> Emitter<'a> {
         let numbers =
             [at as u64, imm as u32 as u64, bytes.into()].map(|number| self.number(number));
         let arguments = [&numbers[..], &[address, operand, register_0]].concat();
-        let old = self.back(offset_of!(Frame, calls.exchange), self.backs.exchange, &arguments);
+        let old = self.back(offset_of!(Calls, exchange), self.backs.exchange, &arguments);
         self.check();
         self.builder.ins().jump(done, &[BlockArg::Value(old.ok_or(Unknown)?)]);
         self.builder.switch_to_block(done);
@@ -822,9 +832,14 @@ impl<'a> Emitter<'a> {
             return self.access_at(address, offset, bytes, write);
         }
         let has = self.facts.has(known, write.is_some());
+        let kind = if write.is_some() { Access::Write } else { Access::Read };
         if self.facts.is_inside(&self.source, known, bytes) {
-            if !has {
-                self.fetch(address, offset, write.is_some());
+            if !has && kind == Access::Read && self.facts.writes_soon(&self.source, at) {
+                // One look at the line's state instead of two.
+                self.fetch(address, offset, Access::Both);
+                self.facts.have(known, true);
+            } else if !has {
+                self.fetch(address, offset, kind);
             }
             return self.access_at(address, offset, bytes, write);
         }
@@ -834,7 +849,7 @@ impl<'a> Emitter<'a> {
 
         self.builder.switch_to_block(inside);
         if !has {
-            self.fetch(address, offset, write.is_some());
+            self.fetch(address, offset, kind);
         }
         let value = self.access_at(address, offset, bytes, write);
         self.builder.ins().jump(done, &[BlockArg::Value(value)]);
@@ -844,10 +859,10 @@ impl<'a> Emitter<'a> {
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let numbers = [self.number(at as u64), address, self.number(bytes.into())];
         let value = match write {
-            None => self.back(offset_of!(Frame, calls.read), self.backs.read, &numbers),
+            None => self.back(offset_of!(Calls, read), self.backs.read, &numbers),
             Some(value) => {
                 let numbers = [&numbers[..], &[value]].concat();
-                self.back(offset_of!(Frame, calls.write), self.backs.write, &numbers)
+                self.back(offset_of!(Calls, write), self.backs.write, &numbers)
             }
         };
         self.check();
@@ -866,12 +881,12 @@ impl<'a> Emitter<'a> {
     }
 
     /// Fetches the line of an address if this CPU does not have it in the state that the access needs.
-    fn fetch(&mut self, address: Value, offset: i16, write: bool) {
+    fn fetch(&mut self, address: Value, offset: i16, access: Access) {
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let number = self.builder.ins().ushr_imm(address, i64::from(LINE_BYTES.ilog2()));
         let [rare, slow, then] = [(); 3].map(|()| self.new_block());
         self.builder.set_cold_block(rare);
-        let rarely = if write {
+        let rarely = if access != Access::Read {
             let owners = self.owners(number);
             let alone = self.member_of(I32, offset_of!(Frame, alone));
             let mine = self.builder.ins().icmp(IntCC::Equal, owners, alone);
@@ -895,8 +910,12 @@ impl<'a> Emitter<'a> {
         self.builder.set_cold_block(slow);
         self.builder.ins().brif(rarely, then, &[], slow, &[]);
         self.builder.switch_to_block(slow);
-        let write = self.number(write.into());
-        self.back(offset_of!(Frame, calls.touch), self.backs.touch, &[address, write]);
+        if access != Access::Write {
+            self.back(offset_of!(Calls, touch_read), self.backs.touch, &[address]);
+        }
+        if access != Access::Read {
+            self.back(offset_of!(Calls, touch_write), self.backs.touch, &[address]);
+        }
         self.builder.ins().jump(then, &[]);
         self.builder.switch_to_block(then);
     }
@@ -975,7 +994,7 @@ impl<'a> Emitter<'a> {
     fn call_back(&mut self, at: usize, callee: Callee, arguments: &[Value]) -> Option<Value> {
         let what = self.number(what(at, callee));
         let numbers = [&[what], arguments].concat();
-        let value = self.back(offset_of!(Frame, calls.call), self.backs.call, &numbers);
+        let value = self.back(offset_of!(Calls, call), self.backs.call, &numbers);
         self.check();
         value
     }
@@ -1187,7 +1206,7 @@ impl<'a> Emitter<'a> {
         let Some(&function) = target.and_then(|target| self.functions.get(&target)) else {
             let at = target.unwrap_or(at);
             let numbers = [self.number(at as u64), self.number(Reason::Left as u64)];
-            self.back(offset_of!(Frame, calls.stop), self.backs.stop, &numbers);
+            self.back(offset_of!(Calls, stop), self.backs.stop, &numbers);
             return Some(own);
         };
         let all = [&[self.frame], arguments, &[stack]].concat();

@@ -250,7 +250,7 @@ impl Facts {
     }
 
     /// The CPU has accessed the line of an address.
-    fn have(&mut self, address: Known, write: bool) {
+    pub(super) fn have(&mut self, address: Known, write: bool) {
         if !self.has(address, write) {
             let address = address.line();
             self.had.retain(|had| had.address != address);
@@ -270,6 +270,41 @@ impl Facts {
                 inside && self.not_null.contains(&number)
             }
             Base::Stack | Base::Unknown(_) => false,
+        }
+    }
+
+    /// Whether the line that a load reads is written later in its block, and nothing in between calls a function or can
+    /// end the program.
+    pub(super) fn writes_soon(&self, source: &Source, at: usize) -> bool {
+        let instruction = source.code[at];
+        let line = self.get(instruction.src).plus(instruction.offset.into()).line();
+        let (mut facts, mut at) = (self.clone(), at);
+        loop {
+            facts.step(source, at);
+            let Flow::Next(next) = flow(source.code[at], at) else { return false };
+            let Some(&Instruction { code, dst, src, offset, .. }) = source.code.get(next) else {
+                return false;
+            };
+            if dst > 10 || src > 10 || source.leaders.contains(&next) {
+                return false;
+            }
+            let to = facts.get(dst).plus(offset.into());
+            let from = facts.get(src).plus(offset.into());
+            let bytes = access_bytes(code);
+            let harmless = |at: Known| at.is_own_stack(bytes) || facts.is_inside(source, at, bytes);
+            match code & 7 {
+                // Other arithmetic need not exist.
+                class::ALU | class::ALU64 if offset == 0 && code & OPERATION < END => {}
+                class::LD if code == LOAD_64 => {}
+                class::LDX if code & MODE == MEM && harmless(from) => {}
+                class::ST | class::STX if code & MODE == MEM && harmless(to) => {
+                    if to.line() == line {
+                        return true;
+                    }
+                }
+                _ => return false,
+            }
+            at = next;
         }
     }
 

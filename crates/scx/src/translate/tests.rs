@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use roost_engine::World;
 
-use super::{Array, Given, Storage, Translated};
+use super::{Array, Given, Runner, Storage};
 use crate::costs;
 use crate::helpers::{MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::instruction::{CALL, Instruction};
@@ -130,8 +130,8 @@ fn loops_of_several_functions_count_together() {
         op(0x95, 0, 0, 0, 0),
     ];
     let (mut host, stack, _) = TestHost::new();
-    let Some(translated) = Translated::new(&code, &[0], Given::default(), &[]) else { return };
-    let result = translated.run(&mut host, stack, 0, [0; 5]).expect("it was translated");
+    let Some(mut runner) = Runner::of(&code, Given::default(), stack) else { return };
+    let result = runner.run(&mut host, [0; 5]);
     assert_eq!(result.unwrap_err().why, Stop::Endless);
 }
 
@@ -181,10 +181,10 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
         let now = Some((NOTHING + 1, 0));
         let given = Given { arrays, nothing, this_cpu: true, now, ..Given::default() };
         // Other processors interpret.
-        let Some(translated) = Translated::new(&code, &[0], given, &[]) else { return };
+        let Some(mut runner) = Runner::of(&code, given, stack) else { return };
         let (mut host, ..) = TestHost::new();
         host.same_time = same_time;
-        assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
+        assert_eq!(runner.run(&mut host, [0; 5]), expected);
         // Clocks that may differ are asked.
         assert_eq!(host.calls.len(), usize::from(!same_time));
         let clock = if same_time { costs::of_helper(CLOCK) } else { 0 };
@@ -240,13 +240,13 @@ fn functions_for_tasks_do_the_same_and_are_called_only_if_something_is_missing()
             function,
             op(0x95, 0, 0, 0, 0),
         ];
-        let Some(translated) = Translated::new(&code, &[0], given.clone(), &[]) else { return };
         for (offset, called) in tasks {
             let (mut interpreted, stack) = with_tasks();
+            let Some(mut runner) = Runner::of(&code, given.clone(), stack) else { return };
             let arguments = [stack.wrapping_add_signed(offset), 0, 0, 0, 0];
             let expected = run(&code, &mut interpreted, stack, 0, arguments);
             let (mut host, _) = with_tasks();
-            assert_eq!(translated.run(&mut host, stack, 0, arguments), Some(expected));
+            assert_eq!(runner.run(&mut host, arguments), expected);
             assert_eq!(host.memory.bytes_mut(), interpreted.memory.bytes_mut());
             assert_eq!(host.calls.len(), usize::from(called[number]), "{function:?} at {offset}");
             let counted = [(costs::of_helper(TASK_STORAGE_GET), 0), (3, 1), (4, 1)][number];
@@ -308,10 +308,58 @@ fn a_value_that_is_looked_up_is_accessed_as_by_the_interpreter() {
             region: piece..piece + 64,
             ..Given::default()
         };
-        let Some(translated) = Translated::new(&code, &[0], given, &[]) else { return };
+        let Some(mut runner) = Runner::of(&code, given, stack) else { return };
         let (mut host, ..) = TestHost::new();
         assert!(with_constants(&mut host));
-        assert_eq!(translated.run(&mut host, stack, 0, [0; 5]), Some(expected));
+        assert_eq!(runner.run(&mut host, [0; 5]), expected);
         assert_eq!(host.memory.bytes_mut(), interpreted.memory.bytes_mut());
+        assert_eq!(host.lines.fetched(), interpreted.lines.fetched());
+    }
+}
+
+#[test]
+fn a_line_that_is_read_and_then_written_is_fetched_as_by_the_interpreter() {
+    // The second access writes to the line of the first, or to another line; between them is nothing, arithmetic, a
+    // call, or what ends the program.
+    let between = [
+        vec![],
+        vec![op(0x07, 1, 0, 0, 1)],
+        vec![op(CALL, 0, 2, 0, NOTHING as i32)],
+        vec![op(0x79, 1, 6, 0, 0)],
+        vec![op(0xff, 1, 1, 0, 0)],
+    ];
+    for (to, between) in [8, 64].into_iter().flat_map(|to| between.iter().map(move |b| (to, b))) {
+        let (mut interpreted, stack, _) = TestHost::new();
+        let piece = interpreted.memory.allocate(256).unwrap();
+        // r7 = piece; r6 = 1 << 40; r1 = *(u64 *)(r7 + 0); ...; *(u64 *)(r7 + to) = r1; r0 = 0
+        let mut code = vec![
+            op(0x18, 7, 0, 0, piece as i32),
+            op(0, 0, 0, 0, (piece >> 32) as i32),
+            op(0x18, 6, 0, 0, 0),
+            op(0, 0, 0, 0, 1 << 8),
+            op(0x79, 1, 7, 0, 0),
+        ];
+        code.extend(between);
+        code.extend([op(0x7b, 7, 1, to, 0), op(0xb7, 0, 0, 0, 0), op(0x95, 0, 0, 0, 0)]);
+        // Lines of which another CPU has a copy, that it has written, or that this one has.
+        for (cpu, write) in [(0, false), (2, true), (1, false), (1, true)] {
+            let host = || {
+                let (mut host, ..) = TestHost::new();
+                host.memory.allocate(256).unwrap();
+                for line in [piece, piece + 64] {
+                    host.lines.touch(2, line, true);
+                    host.lines.touch(cpu, line, write);
+                }
+                host.lines.take_fetched();
+                host
+            };
+            let (mut interpreted, mut translated) = (host(), host());
+            let expected = run(&code, &mut interpreted, stack, 0, [0; 5]);
+            let given = Given { region: piece..piece + 256, ..Given::default() };
+            let Some(mut runner) = Runner::of(&code, given, stack) else { return };
+            assert_eq!(runner.run(&mut translated, [0; 5]), expected, "{code:?}");
+            let fetched = [&interpreted, &translated].map(|host| host.lines.fetched());
+            assert_eq!(fetched[0], fetched[1], "{code:?}");
+        }
     }
 }
