@@ -1,7 +1,8 @@
 //! Questions that the engine asks about a machine at every wakeup and every shared cache line.
 //!
 //! Everything is read from the flat array of CPUs, so no second copy of the hierarchy can disagree
-//! with it.
+//! with it. The only other copy is that of crate `scx` for the lines of sched_ext programs, which a
+//! test there compares with [`Machine::line_ns`].
 
 use crate::{CpuSet, Machine};
 

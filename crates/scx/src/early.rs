@@ -259,6 +259,10 @@ impl Host for Paged<'_> {
         self.call.memory()
     }
 
+    fn fetch(&mut self, address: u64, write: bool) {
+        self.touch(address, write);
+    }
+
     fn lines(&mut self) -> (&mut Lines, usize) {
         self.call.lines()
     }

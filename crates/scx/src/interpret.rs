@@ -41,11 +41,9 @@ pub trait Host {
     /// Called when the program accesses memory at an address.
     fn touch(&mut self, address: u64, write: bool);
 
-    /// As [`Host::touch`], for an address in the region whose line the CPU does not have as it needs it. Does nothing
-    /// and returns `false` if that is not quickly done. Never panics.
-    fn fetch(&mut self, _address: u64, _write: bool) -> bool {
-        false
-    }
+    /// As [`Host::touch`], for an address in the region whose line the CPU probably does not have as it needs it. Must
+    /// not panic.
+    fn fetch(&mut self, address: u64, write: bool);
 
     /// The cache lines that are counted, and the CPU that executes the program.
     fn lines(&mut self) -> (&mut Lines, usize);
@@ -99,10 +97,6 @@ pub trait Host {
     /// Called when an instruction is interpreted.
     #[inline]
     fn executes(&mut self, _at: usize) {}
-
-    /// Counts functions of the kernel that machine code did not call, but did what they do: their instructions, and the
-    /// number of kfuncs among them.
-    fn count(&mut self, _instructions: u64, _kfuncs: u64) {}
 
     /// Calls a function of the kernel.
     ///

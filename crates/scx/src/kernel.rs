@@ -547,8 +547,8 @@ impl Host for Call<'_> {
     }
 
     #[inline]
-    fn fetch(&mut self, address: u64, write: bool) -> bool {
-        self.kernel.lines.fetch(self.cpu, address, write)
+    fn fetch(&mut self, address: u64, write: bool) {
+        self.kernel.lines.fetch(self.cpu, address, write);
     }
 
     fn lines(&mut self) -> (&mut Lines, usize) {
@@ -572,11 +572,6 @@ impl Host for Call<'_> {
         if let Some(times) = self.kernel.interpreted.get_mut(at) {
             *times += 1;
         }
-    }
-
-    fn count(&mut self, instructions: u64, kfuncs: u64) {
-        self.kernel.executed += instructions;
-        self.kernel.kfuncs += kfuncs;
     }
 
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {

@@ -180,26 +180,26 @@ impl Lines {
         }
     }
 
-    /// As [`Lines::touch`], where the CPU probably does not have the line as it needs it. Does nothing and returns
-    /// `false` if there is no such line yet. This never panics. For the only caller besides [`Lines::touch_missing`],
-    /// another call would take longer than the work.
+    /// As [`Lines::touch`], where the CPU probably does not have the line as it needs it. Does nothing if there is no
+    /// such line yet, and never panics. For the only caller besides [`Lines::touch_missing`], another call would take
+    /// longer than the work.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, cpu: CpuId, address: u64, write: bool) -> bool {
+    pub(crate) fn fetch(&mut self, cpu: CpuId, address: u64, write: bool) {
         let number = number_of(address);
         let (Some(owners), Some(copies), Some(&place)) =
             (self.owners.get_mut(number), self.copies.get_mut(number), self.places.get(cpu))
         else {
-            return false;
+            return;
         };
         let (me, Owners { writer, reader }) = (cpu as u16, *owners);
         if writer == EXEMPT {
-            return true;
+            return;
         }
         let from = if write {
             (*owners, *copies) = (Owners::alone(cpu), 0);
             if writer == me || writer == NOBODY { reader } else { writer }
         } else if writer == me || *copies & place.bit != 0 {
-            return true;
+            return;
         } else {
             *copies |= place.bit;
             owners.reader = me;
@@ -209,7 +209,6 @@ impl Lines {
             self.fetched.lines += 1;
             self.fetched.ns += self.ns[way(place.at, source.at)];
         }
-        true
     }
 
     /// Records that the CPU waits for a lock.
@@ -279,12 +278,14 @@ mod tests {
 
     #[test]
     fn each_transfer_takes_what_the_machine_says() {
-        let machine = roost_machine::resolve("zen3-2s-nps4").unwrap();
-        let lines = Lines::new(&machine);
-        for to in 0..machine.cpus.len() {
-            for from in (0..machine.cpus.len()).filter(|&from| from != to) {
-                let way = way(lines.places[to].at, lines.places[from].at);
-                assert_eq!(lines.ns[way], machine.line_ns(to, from), "from {from} to {to}");
+        for name in ["zen3-2s-nps4", "xeon-2s-40", "x3750-m4", "node:2 l3:3 core:5 pu:2"] {
+            let machine = roost_machine::resolve(name).unwrap();
+            let lines = Lines::new(&machine);
+            for to in 0..machine.cpus.len() {
+                for from in (0..machine.cpus.len()).filter(|&from| from != to) {
+                    let way = way(lines.places[to].at, lines.places[from].at);
+                    assert_eq!(lines.ns[way], machine.line_ns(to, from), "{name}: {from} to {to}");
+                }
             }
         }
     }

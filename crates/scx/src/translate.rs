@@ -130,11 +130,13 @@ struct Frame {
     alone: u64,
     /// Whether the program cannot continue.
     stopped: u64,
-    /// Instructions of the kernel in functions that machine code did not call, and the number of kfuncs among these.
+    /// Instructions of the kernel in functions that machine code did not call.
     executed: u64,
-    kfuncs: u64,
     /// Instructions that were executed.
     instructions: u64,
+    /// The number of kfuncs that machine code did not call. It is not beside `executed`, because the compiler would
+    /// read both at once, for which a processor waits that has just written each.
+    kfuncs: u64,
     /// How many more times `may_goto` may continue.
     loops_left: u64,
     /// For each line of the memory, the number plus one of the task whose struct begins there, and the number of lines.
@@ -169,8 +171,8 @@ impl Frame {
         alone: 0,
         stopped: 0,
         executed: 0,
-        kfuncs: 0,
         instructions: 0,
+        kfuncs: 0,
         loops_left: 0,
         tasks: std::ptr::null(),
         task_lines: 0,
@@ -187,9 +189,9 @@ impl Frame {
     };
 }
 
-/// The functions that machine code calls back. Each gets the instruction that it is called for.
+/// The functions that machine code calls back. Those that can end the program get the instruction that they are called
+/// for.
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct Calls {
     /// Calls a helper or kfunc ([`what`]) with five arguments.
     call: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
@@ -256,7 +258,7 @@ fn serve<H: Host>(
     at: u64,
     serve: impl FnOnce(&mut H) -> Result<u64, Stop>,
 ) -> u64 {
-    // SAFETY: machine code has the frame of `Translated::run`, which nothing else uses at this time. Its side belongs
+    // SAFETY: machine code has the frame of `Runner::call`, which nothing else uses at this time. Its side belongs
     // to the host for which the functions were instantiated.
     let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
     let served = catch_unwind(AssertUnwindSafe(|| {
@@ -307,24 +309,9 @@ extern "C" fn write<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u6
 
 /// The address is in the region, so lines and memory stay where they are.
 extern "C" fn touch<H: Host, const WRITE: bool>(frame: *mut Frame, address: u64) {
-    // SAFETY: as in `serve`.
+    // SAFETY: as in `serve`. Nothing here panics.
     let host = unsafe { &mut *(*(*frame).side.cast::<Side<'_, H>>()).host };
-    if !host.fetch(address, WRITE) {
-        touch_slowly::<H, WRITE>(frame, address);
-    }
-}
-
-/// The rare part of [`touch`]: apart, so that the other part need not save registers.
-#[cold]
-#[inline(never)]
-extern "C" fn touch_slowly<H: Host, const WRITE: bool>(frame: *mut Frame, address: u64) {
-    // SAFETY: as in `serve`.
-    let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
-    let touched = catch_unwind(AssertUnwindSafe(|| side.host.touch(address, WRITE)));
-    if let Err(panic) = touched {
-        side.end = Some(End::Panic(panic));
-        frame.stopped = 1;
-    }
+    host.fetch(address, WRITE);
 }
 
 extern "C" fn exchange_at<H: Host>(
@@ -420,9 +407,6 @@ pub(crate) struct Runner {
     frame: Frame,
 }
 
-// SAFETY: the frame's pointers are set before each call of machine code, and not used after it.
-unsafe impl Send for Runner {}
-
 impl Runner {
     /// Functions use the memory from `stack` on as their stacks.
     pub(crate) fn new(code: Arc<Translated>, stack: u64) -> Self {
@@ -483,8 +467,13 @@ impl Runner {
             Some(End::Fault(why)) => *fault = Some(why),
             Some(End::Panic(panic)) => resume_unwind(panic),
         }
-        side.host.count(frame.executed, frame.kfuncs);
         (value, frame.instructions)
+    }
+
+    /// Instructions of functions of the kernel that the last call did not call, but whose work it did, and the number
+    /// of kfuncs among these functions.
+    pub(crate) fn counted(&self) -> (u64, u64) {
+        (self.frame.executed, self.frame.kfuncs)
     }
 }
 

@@ -26,8 +26,6 @@ pub(crate) struct TestHost {
     pub memory: Memory,
     pub lines: Lines,
     pub calls: Vec<(Callee, [u64; 5])>,
-    /// What was counted of functions that were not called.
-    pub counted: (u64, u64),
     /// The array in which a look-up finds values.
     pub array: Option<Array>,
     /// Whether all clocks show [`NOW`].
@@ -80,8 +78,8 @@ impl Host for TestHost {
         self.lines.touch(CPU, self.memory.place(address), write);
     }
 
-    fn fetch(&mut self, address: u64, write: bool) -> bool {
-        self.lines.fetch(CPU, address, write)
+    fn fetch(&mut self, address: u64, write: bool) {
+        self.lines.fetch(CPU, address, write);
     }
 
     fn lines(&mut self) -> (&mut Lines, usize) {
@@ -98,10 +96,6 @@ impl Host for TestHost {
 
     fn now_ns(&self) -> Option<u64> {
         self.same_time.then_some(NOW)
-    }
-
-    fn count(&mut self, instructions: u64, kfuncs: u64) {
-        self.counted = (instructions, kfuncs);
     }
 
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
@@ -160,9 +154,9 @@ impl TestHost {
         }
         lines.take_fetched();
         lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
-        let (calls, counted) = (Vec::new(), (0, 0));
+        let calls = Vec::new();
         let (array, same_time, tasks, cpus) = (None, false, Default::default(), Vec::new());
-        (Self { memory, lines, calls, counted, array, same_time, tasks, cpus }, stack, piece)
+        (Self { memory, lines, calls, array, same_time, tasks, cpus }, stack, piece)
     }
 }
 
@@ -175,7 +169,8 @@ pub(crate) fn run_with(
     let (mut host, stack, piece) = TestHost::new();
     let arguments = [a, b, piece, 0, 0];
     let returned = run(code, &mut host, stack, 0, arguments);
-    if let Some(mut runner) = Runner::of(code, Given::default(), stack) {
+    let given = Given { region: piece..piece + 64, ..Given::default() };
+    if let Some(mut runner) = Runner::of(code, given, stack) {
         let (mut other, ..) = TestHost::new();
         let same = runner.run(&mut other, arguments);
         assert_eq!(same, returned, "{code:?}");

@@ -131,6 +131,10 @@ fn met_at(block: usize, register: usize) -> u32 {
 /// Number of lines that are remembered, because each costs time wherever ways join. To forget one costs only a check.
 const MOST_LINES: usize = 128;
 
+/// So many instructions after a load a store to its line is searched, because translation must not take long for long
+/// blocks. Not to find it costs only a check.
+const SOON: usize = 32;
+
 /// An access to the line of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Had {
@@ -273,13 +277,13 @@ impl Facts {
         }
     }
 
-    /// Whether the line that a load reads is written later in its block, and nothing in between calls a function or can
-    /// end the program.
+    /// Whether the line that a load reads is written soon after it in its block, and nothing in between calls a function
+    /// or can end the program.
     pub(super) fn writes_soon(&self, source: &Source, at: usize) -> bool {
         let instruction = source.code[at];
         let line = self.get(instruction.src).plus(instruction.offset.into()).line();
         let (mut facts, mut at) = (self.clone(), at);
-        loop {
+        for _ in 0..SOON {
             facts.step(source, at);
             let Flow::Next(next) = flow(source.code[at], at) else { return false };
             let Some(&Instruction { code, dst, src, offset, .. }) = source.code.get(next) else {
@@ -306,6 +310,7 @@ impl Facts {
             }
             at = next;
         }
+        false
     }
 
     /// What is known of the value that an instruction writes to a register.
@@ -641,6 +646,37 @@ mod tests {
         assert_eq!([false, true].map(|write| facts.has(read, write)), [true, false]);
         assert_eq!([false, true].map(|write| facts.has(written, write)), [true, true]);
         assert!(!facts.has(facts.get(2), false), "another address");
+    }
+
+    #[test]
+    fn a_store_to_the_line_of_a_load_is_found_if_nothing_else_can_happen_before_it() {
+        // r1 = ROOM; r0 = *(u64 *)(r1 + 0); ...; *(u8 *)(r1 + 63) = 1; exit
+        let finds = |between: &[Instruction], store: Instruction, leaders: &[usize]| {
+            let begins = [&load_64(1, ROOM)[..], &[op(0x79, 0, 1, 0, 0)]].concat();
+            let code = [&begins[..], between, &[store, op(0x95, 0, 0, 0, 0)]].concat();
+            let (leaders, given) = (leaders.iter().copied().collect(), given());
+            let source = Source { code: &code, leaders: &leaders, given: &given, seldom: &[] };
+            let mut facts = Facts::none(0);
+            facts.step(&source, 0);
+            facts.writes_soon(&source, 2)
+        };
+        let store = op(0x72, 1, 0, 63, 1);
+        let add = op(0x07, 0, 0, 0, 1);
+        assert!(finds(&[], store, &[0]));
+        assert!(finds(&[add, op(0x79, 2, 1, 64, 0), op(0x7b, 10, 0, -8, 0)], store, &[0]));
+        assert!(!finds(&[], op(0x72, 1, 0, 64, 1), &[0]), "another line");
+        assert!(!finds(&[], store, &[0, 3]), "another block");
+        let ends = [
+            ("a call", op(CALL, 0, 0, 0, THIS_CPU as i32)),
+            ("a jump", op(0x15, 0, 0, 0, 0)),
+            ("an address that may be nowhere", op(0x79, 2, 3, 0, 0)),
+            ("the base is another address", op(0xbf, 1, 2, 0, 0)),
+            ("no such operation", op(0x07, 0, 0, 1, 0)),
+        ];
+        for (what, instruction) in ends {
+            assert!(!finds(&[instruction], store, &[0]), "{what}");
+        }
+        assert!(!finds(&[add; SOON], store, &[0]), "far away");
     }
 
     #[test]
