@@ -31,7 +31,7 @@ use crate::interpret::{self, Fault, Returned};
 use crate::kernel::{Call, Kernel, Placing};
 use crate::lines::Fetched;
 use crate::own_counters::OwnCounter;
-use crate::program::{Program, Run};
+use crate::program::{MOST_TIMEOUT_MS, Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
@@ -47,9 +47,6 @@ const KEEP_BUILTIN_IDLE: u64 = 1;
 const ENQ_LAST: u64 = 2;
 const ALLOW_QUEUED_WAKEUP: u64 = 0x20;
 
-/// A flag that would change what is simulated: SCX_OPS_SWITCH_PARTIAL.
-const UNKNOWN_FLAGS: u64 = 0x8;
-
 /// DEQUEUE_SLEEP for a task that sleeps, and SCX_DEQ_SCHED_CHANGE for other dequeues.
 const DEQUEUE_SLEEP: u64 = 1;
 const DEQUEUE_CHANGE: u64 = 1 << 33;
@@ -61,9 +58,8 @@ const ENQUEUE_RESTORE: u64 = 2;
 /// How often `dispatch` is called for one pick at most (SCX_DSP_MAX_LOOPS).
 const MOST_DISPATCHES: u32 = 32;
 
-/// A runnable task that has not run for this time is a stall, unless the scheduler sets `timeout_ms`
-/// (SCX_WATCHDOG_MAX_TIMEOUT).
-const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
+/// A runnable task that has not run for this time is a stall, unless the scheduler sets `timeout_ms`.
+const DEFAULT_TIMEOUT_NS: u64 = MOST_TIMEOUT_MS * 1_000_000;
 
 /// Number of instructions that are interpreted before machine code is made. Interpreting them takes about as long as
 /// making it.
@@ -230,23 +226,19 @@ impl Scx {
     /// Loads a program for a machine whose kernel has this tick.
     ///
     /// # Errors
-    /// If the program needs something that the simulation does not have, or its maps and variables are too large.
+    /// If the kernel would refuse the program, it needs something that the simulation does not have, or its maps and
+    /// variables are too large.
     pub fn new(machine: &Arc<Machine>, program: &Program, tick_ns: u64) -> Result<Self, ScxError> {
+        program.check_operations()?;
         program.check()?;
         let operations = &program.object.operations;
         let (mut kernel, code) = Kernel::load(machine, program, tick_ns)?;
         let flags = operations.number("flags");
-        if flags & UNKNOWN_FLAGS != 0 {
-            return Err(ScxError::Lacks(format!(
-                "the flags {:#x} of its operations",
-                flags & UNKNOWN_FLAGS
-            )));
-        }
         kernel.builtin_idle =
             operations.hook("update_idle").is_none() || flags & KEEP_BUILTIN_IDLE != 0;
         let timeout_ns = match operations.number("timeout_ms") {
             0 => DEFAULT_TIMEOUT_NS,
-            ms => ms.saturating_mul(1_000_000).min(DEFAULT_TIMEOUT_NS),
+            ms => ms * 1_000_000,
         };
         let entry = |name: &str| HookState { entry: operations.hook(name), ..HookState::default() };
         Ok(Self {

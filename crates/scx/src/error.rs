@@ -50,6 +50,9 @@ pub enum ScxError {
     /// The object needs something that the simulation does not have.
     #[error("the simulation does not have {}", line(.0))]
     Lacks(String),
+    /// The kernel would not take the scheduler.
+    #[error("the kernel refuses this scheduler: {}", line(.0))]
+    Refused(String),
     /// The kernel has several types with this name, which disagree.
     #[error("{}: the kernel has several types of this name that disagree", line(.0))]
     Ambiguous(String),

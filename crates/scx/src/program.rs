@@ -20,6 +20,13 @@ use crate::own_counters::OwnCounter;
 use crate::relocate::{Asked, POISON, Relocated, relocate};
 use crate::tasks;
 
+/// The longest time that a scheduler may allow tasks to wait until the watchdog ends it, in ms
+/// (SCX_WATCHDOG_MAX_TIMEOUT).
+pub(crate) const MOST_TIMEOUT_MS: u64 = 30_000;
+
+/// A flag of a scheduler that would change what is simulated (SCX_OPS_SWITCH_PARTIAL).
+const SWITCH_PARTIAL: u64 = 8;
+
 /// Hooks that the simulation has no reason to call: for dumps when a scheduler ends, and for events that no simulated
 /// workload has (CPUs that come or go, other classes, cgroups that are removed or changed).
 const NO_OCCASION: [&str; 13] = [
@@ -276,7 +283,8 @@ impl Program {
         names
     }
 
-    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of the kernel.
+    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of the kernel. And
+    /// a flag that would change what is simulated.
     pub fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
         for function in self.called() {
@@ -290,6 +298,9 @@ impl Program {
             }
         }
         lacks.extend(self.lacks_for_arenas());
+        if self.object.operations.number("flags") & SWITCH_PARTIAL != 0 {
+            lacks.push("the flag SCX_OPS_SWITCH_PARTIAL of its operations".to_owned());
+        }
         lacks.sort();
         lacks.dedup();
         lacks
@@ -317,6 +328,32 @@ impl Program {
             [] => Ok(()),
             lacks => Err(ScxError::Lacks(lacks.join(", "))),
         }
+    }
+
+    /// Checks the operations of a scheduler as the kernel does when it starts (`bpf_scx_init_member()`).
+    ///
+    /// # Errors
+    /// If the kernel would refuse them.
+    pub fn check_operations(&self) -> Result<(), ScxError> {
+        let operations = &self.object.operations;
+        let refused = |why: String| Err(ScxError::Refused(why));
+        if operations.name.is_empty() {
+            return refused("it has no name".to_owned());
+        }
+        let timeout = operations.number("timeout_ms");
+        if timeout > MOST_TIMEOUT_MS {
+            return refused(format!("timeout_ms is {timeout}, but at most {MOST_TIMEOUT_MS}"));
+        }
+        let flags = operations.number("flags");
+        let known = self.kernel.enumerator("SCX_OPS_ALL_FLAGS").map_or(u64::MAX, |all| all as u64);
+        if flags & !known != 0 {
+            return refused(format!(
+                "{} does not know its flags {:#x}",
+                self.kernel.source,
+                flags & !known
+            ));
+        }
+        Ok(())
     }
 
     fn lacks_for(&self, target: Target) -> Option<String> {

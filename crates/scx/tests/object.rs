@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use roost_scx::object::{MapKind, Target};
+use roost_scx::object::{MapKind, Operations, Target};
 use roost_scx::{Description, KernelTypes, Object, POISON, Program, ScxError, describe, relocate};
 use sha2::{Digest, Sha256};
 
@@ -145,6 +145,31 @@ fn the_shipped_object_can_run_and_names_its_sources_as_the_repository_does() {
     let program = Program::new(object, KERNEL.clone()).unwrap();
     assert_eq!(program.lacks(), Vec::<String>::new());
     assert_eq!((program.uncalled(), program.unfilled()), (vec![], vec![]));
+}
+
+#[test]
+fn operations_that_the_kernel_refuses_are_refused_and_a_flag_that_is_not_simulated_is_named() {
+    let with = |change: &dyn Fn(&mut Operations)| {
+        let mut object = small();
+        change(&mut object.operations);
+        let program = Program::new(object, KERNEL.clone()).unwrap();
+        program.check_operations().and_then(|()| program.check()).map_err(|error| error.to_string())
+    };
+    let number = |name: &str, value: u64| {
+        let number = (name.to_owned(), value);
+        with(&move |operations| {
+            operations.numbers.retain(|(known, _)| *known != number.0);
+            operations.numbers.push(number.clone());
+        })
+    };
+    assert_eq!(number("timeout_ms", 30_000), Ok(()));
+    let refused = |why: &str| Err(format!("the kernel refuses this scheduler: {why}"));
+    assert_eq!(number("timeout_ms", 30_001), refused("timeout_ms is 30001, but at most 30000"));
+    assert_eq!(with(&|operations| operations.name.clear()), refused("it has no name"));
+    let unknown = "Linux 7.2.13 does not know its flags 0x10000000000";
+    assert_eq!(number("flags", 1 << 40 | 2), refused(unknown));
+    let lacks = "the simulation does not have the flag SCX_OPS_SWITCH_PARTIAL of its operations";
+    assert_eq!(number("flags", 8), Err(lacks.to_owned()));
 }
 
 fn error(bytes: &[u8]) -> ScxError {
