@@ -51,7 +51,7 @@ const NO_OWNERS: Owners = Owners { writer: NOBODY, reader: NOBODY };
 
 /// What fetching a line depends on, by CPU.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CpuPlace {
     /// The bit of its LLC in [`Lines::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit, and count as one
     /// LLC.
     bit: u64,
@@ -81,11 +81,11 @@ fn number_of(address: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct Lines {
     owners: Vec<Owners>,
-    /// For each line, where copies have been fetched since it was written: one bit per LLC, see [`Place::bit`]. Every
-    /// CPU has a copy of a line that is not counted.
+    /// For each line, where copies have been fetched since it was written: one bit per LLC, see [`CpuPlace::bit`].
+    /// Every CPU has a copy of a line that is not counted.
     copies: Vec<u64>,
     /// Where each CPU is.
-    places: Vec<Place>,
+    places: Vec<CpuPlace>,
     /// The time of a transfer from a CPU of the same core, of the same LLC, of the same package, and of another, in ns.
     ns: [u64; 4],
     /// What was fetched since the last call of [`Lines::take_fetched`].
@@ -95,7 +95,7 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn new(machine: &Machine) -> Self {
         let share = machine.llcs.len().div_ceil(64);
-        let place = |cpu: &roost_machine::Cpu| Place {
+        let place = |cpu: &roost_machine::Cpu| CpuPlace {
             bit: 1 << (cpu.llc as usize / share),
             at: u64::from(cpu.package) << 48 | u64::from(cpu.llc) << 32 | u64::from(cpu.core),
         };
@@ -228,8 +228,8 @@ impl Lines {
     }
 }
 
-/// Which of [`Lines::ns`] a transfer between two CPUs takes, from their [`Place::at`]. Two LLCs of one package count as
-/// such even if their nodes differ, because the line takes the same way ([`Machine::line_ns`]).
+/// Which of [`Lines::ns`] a transfer between two CPUs takes, from their [`CpuPlace::at`]. Two LLCs of one package count
+/// as such even if their nodes differ, because the line takes the same way ([`Machine::line_ns`]).
 #[inline]
 fn way(to: u64, from: u64) -> usize {
     // Without branches: processors can hardly predict where a line comes from.

@@ -283,8 +283,8 @@ impl Program {
         names
     }
 
-    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of the kernel. And
-    /// a flag that would change what is simulated.
+    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of the kernel.
+    /// And a flag that would change what is simulated.
     pub fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
         for function in self.called() {

@@ -277,8 +277,8 @@ impl Facts {
         }
     }
 
-    /// Whether the line that a load reads is written soon after it in its block, and nothing in between calls a function
-    /// or can end the program.
+    /// Whether the line that a load reads is written soon after it in its block, and nothing in between calls a
+    /// function or can end the program.
     pub(super) fn writes_soon(&self, source: &Source, at: usize) -> bool {
         let instruction = source.code[at];
         let line = self.get(instruction.src).plus(instruction.offset.into()).line();
