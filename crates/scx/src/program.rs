@@ -374,7 +374,7 @@ impl Program {
                     Some(format!("variable {}", self.object.externs[index].name))
                 }
                 Resolved::Missing if !self.object.externs[index].weak => Some(format!(
-                    "{}, which {} does not have",
+                    "{} (nor does {})",
                     self.object.externs[index].name, self.kernel.source
                 )),
                 Resolved::Differs if !self.object.externs[index].weak => Some(format!(
