@@ -33,11 +33,12 @@ const KFUNCS: [(&str, u64); 41] = [
     ("bpf_iter_scx_dsq_next", 138),
     ("scx_bpf_test_and_clear_cpu_idle", 95),
     ("scx_bpf_pick_idle_cpu", 159),
-    // These do the same search as the one above.
+    // This does the same search as the one above.
     ("scx_bpf_pick_any_cpu", 159),
-    ("scx_bpf_select_cpu_dfl", 159),
-    ("scx_bpf_select_cpu_and", 159),
-    ("__scx_bpf_select_cpu_and", 159),
+    // These search wider. They were called in `select_cpu`, on 2 CPUs of which none was idle.
+    ("scx_bpf_select_cpu_dfl", 362),
+    ("scx_bpf_select_cpu_and", 355),
+    ("__scx_bpf_select_cpu_and", 355),
     // Getting and releasing the mask took 57 together.
     ("scx_bpf_get_idle_cpumask", 57),
     ("scx_bpf_get_idle_smtmask", 57),
