@@ -337,7 +337,7 @@ impl Scx {
         let is_hook = matches!(counted, Counted::Hook(_));
         let runner = self.machine_code.as_mut();
         let function = runner.and_then(|runner| Some((runner.entry(entry, is_hook)?, runner)));
-        let (value, instructions, counted_there) = match function {
+        let (value, instructions, (uncalled, uncalled_kfuncs)) = match function {
             Some((function, runner)) => {
                 let (value, instructions) = runner.call(&mut call, function, arguments, &mut fault);
                 (value, instructions, runner.counted())
@@ -356,8 +356,8 @@ impl Scx {
             self.count_interpreted(instructions);
         }
         let fetched = self.kernel.lines.take_fetched();
-        let kernel = costs::HOOK + counted_there.0 + std::mem::take(&mut self.kernel.executed);
-        let kfuncs = counted_there.1 + std::mem::take(&mut self.kernel.kfuncs);
+        let kernel = costs::HOOK + uncalled + std::mem::take(&mut self.kernel.executed);
+        let kfuncs = uncalled_kfuncs + std::mem::take(&mut self.kernel.kfuncs);
         let steps = std::mem::take(&mut self.kernel.steps);
         let ps = world.machine().figures.instruction_ps.value;
         world.charge(on.cpu, fetched.ns + (instructions + kernel) * ps / 1000);
