@@ -38,6 +38,7 @@ fn nobody_waits_for_a_task_that_takes_a_cpu(kernel: &str) {
     let run = told(exact::run(&cache(), &spec("node:1 l3:2 core:2 pu:1", kernel), &[job(HOGS)]));
     let text = common::text(&run.results[0]);
     let parts: Vec<&str> = text.split("--\n").collect();
+    assert_eq!(parts.len(), 3, "{text}");
     for (class, part) in ["SCHED_FIFO", "SCHED_DEADLINE"].into_iter().zip(&parts) {
         let [least, most] = ["least ", "most "].map(|which| number_after(part, which));
         let released = part.lines().filter_map(|line| counters(line).get("released").copied());
