@@ -1,9 +1,10 @@
 //! The tasks of one CPU in virtual time: which runs next, for how long, and which may preempt.
 //!
 //! The queue holds its entities by value in one flat, unordered array: run queues are short, and a
-//! scan of a few cache lines is faster than a tree. The current entity is kept apart, as in the
-//! kernel, and is included in sums when they are needed. While a task is queued, its entity is
-//! here. The copy in the task is the state with which it left the queue.
+//! scan of a few cache lines is faster than a tree. The current entity stays in its place there, so
+//! that a switch copies nothing. As in the kernel, stored sums are without it, and it is included
+//! when they are needed. While a task is queued, its entity is here. The copy in the task is the
+//! state with which it left the queue.
 //!
 //! CFS and EEVDF are in [`cfs`] and [`eevdf`]. This file has the common parts and is the only place
 //! that chooses between them.
@@ -13,7 +14,6 @@ mod eevdf;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use roost_engine::TaskId;
@@ -178,9 +178,9 @@ pub(crate) enum Preempt {
 #[repr(align(64))]
 struct Entry {
     task: TaskId,
-    /// Order of insertion. It decides between equal keys, as in a tree that inserts to the right.
-    /// Never 0, so that `Option<Entry>` needs no extra space.
-    order: NonZeroU32,
+    /// Order of insertion among those that wait. It decides between equal keys, as in a tree that
+    /// inserts to the right.
+    order: u32,
     entity: Entity,
 }
 
@@ -188,29 +188,33 @@ impl Entry {
     /// EEVDF: place in the order by deadline, then by insertion.
     #[inline]
     fn place(&self) -> i128 {
-        i128::from(self.entity.deadline) << 32 | i128::from(self.order.get())
+        i128::from(self.entity.deadline) << 32 | i128::from(self.order)
     }
 }
 
-/// One CPU's queue (`struct cfs_rq`).
+/// The index of no entity.
+const NONE: usize = usize::MAX;
+
+/// One CPU's queue (`struct cfs_rq`). What a switch uses is in the first cache line.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Queue {
-    /// The running entity; `None` also while it is put back.
-    current: Option<Entry>,
-    /// All other entities, unordered.
-    waiting: Vec<Entry>,
+    /// All entities, unordered.
+    entries: Vec<Entry>,
+    /// Index of the current entity, which runs. All others wait. [`NONE`] also while the current one
+    /// is put back.
+    current: usize,
     /// Shared by all queues of a run.
     rules: Arc<QueueRules>,
     /// CFS: `min_vruntime`. EEVDF: origin of the virtual times in `weighted`; while nothing is
     /// queued, the queue's virtual time.
     reference: i64,
-    /// Sum of the weights in `waiting`.
+    /// Sum of the weights of those that wait.
     weight: i64,
-    /// EEVDF: sum of weight · (vruntime - reference) over `waiting`.
+    /// EEVDF: sum of weight · (vruntime - reference) over those that wait.
     weighted: i64,
     /// `order` of the next insertion. It restarts when nothing waits.
-    next_order: NonZeroU32,
+    next_order: u32,
     /// Number of entities with a custom slice, the current one included. While it is 0, all slices
     /// are equal.
     nr_custom: u32,
@@ -231,12 +235,12 @@ impl Queue {
     pub(crate) fn new(rules: impl Into<Arc<QueueRules>>) -> Self {
         Self {
             rules: rules.into(),
-            current: None,
-            waiting: Vec::with_capacity(8),
+            current: NONE,
+            entries: Vec::with_capacity(8),
             reference: 0,
             weight: 0,
             weighted: 0,
-            next_order: NonZeroU32::MIN,
+            next_order: 0,
             nr_custom: 0,
             next: None,
             last: None,
@@ -248,17 +252,36 @@ impl Queue {
     /// Number of entities, the current one included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len() + usize::from(self.current.is_some())
+        self.entries.len()
     }
 
-    /// The current entity.
+    /// The task of the current entity.
     pub(crate) fn current(&self) -> Option<TaskId> {
-        self.current.as_ref().map(|entry| entry.task)
+        self.running().map(|entry| entry.task)
     }
 
     /// All other entities.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (TaskId, &Entity)> {
-        self.waiting.iter().map(|entry| (entry.task, &entry.entity))
+        self.waiting_entries().map(|entry| (entry.task, &entry.entity))
+    }
+
+    /// The current entity.
+    #[inline]
+    fn running(&self) -> Option<&Entry> {
+        self.entries.get(self.current)
+    }
+
+    /// All other entities.
+    #[inline]
+    fn waiting_entries(&self) -> impl Iterator<Item = &Entry> {
+        let others = self.entries.iter().enumerate().filter(|(index, _)| *index != self.current);
+        others.map(|(_, entry)| entry)
+    }
+
+    /// How many wait.
+    #[inline]
+    fn nr_waiting(&self) -> usize {
+        self.entries.len() - usize::from(self.current != NONE)
     }
 
     /// The stored sum of the weights of waiting entities.
@@ -312,11 +335,12 @@ impl Queue {
     #[inline]
     pub(crate) fn remove(&mut self, task: TaskId, why: Leave) -> Entity {
         self.clear_buddy(task);
-        let mut entity = *self.entity(task);
+        let index = self.position(task);
+        let mut entity = self.entries[index].entity;
         if self.rules.eevdf {
             eevdf::leave(self, &mut entity, why);
         }
-        self.take(task);
+        self.take(index);
         self.nr_custom -= u32::from(entity.custom_slice);
         if !self.rules.eevdf {
             cfs::leave(self, &mut entity, why);
@@ -347,9 +371,11 @@ impl Queue {
     /// Makes a waiting entity the current one. There must be no current one.
     #[inline]
     pub(crate) fn set_current(&mut self, task: TaskId) {
-        debug_assert!(self.current.is_none(), "the queue already has a current entity");
+        debug_assert!(self.current == NONE, "the queue already has a current entity");
         self.clear_buddy(task);
-        self.current = Some(self.take_waiting(self.position(task)));
+        let index = self.position(task);
+        self.discount(index);
+        self.current = index;
         if self.rules.eevdf {
             eevdf::protect(self);
         }
@@ -358,8 +384,9 @@ impl Queue {
     /// Makes the current entity a waiting one.
     #[inline]
     pub(crate) fn put_current(&mut self) {
-        if let Some(entry) = self.current.take() {
-            self.push(entry.task, entry.entity);
+        let index = std::mem::replace(&mut self.current, NONE);
+        if index != NONE {
+            self.count(index);
         }
     }
 
@@ -367,7 +394,7 @@ impl Queue {
     /// With CFS it counts as no further behind than `place`.
     #[inline]
     pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival, place: i64) -> Preempt {
-        let Some(Entry { entity: current, .. }) = &self.current else {
+        let Some(Entry { entity: current, .. }) = self.running() else {
             return Preempt::Yes;
         };
         if self.resched {
@@ -402,7 +429,7 @@ impl Queue {
     /// EEVDF: time that the current entity has to run until its virtual deadline, ns; `None` if the
     /// deadline is past. Rounded up, so that a timer never expires before the deadline.
     pub(crate) fn until_deadline(&self) -> Option<u64> {
-        let entity = self.current.as_ref().map(|entry| &entry.entity)?;
+        let entity = self.running().map(|entry| &entry.entity)?;
         let ahead = u64::try_from(entity.deadline - entity.vruntime).ok()?;
         Some((ahead * entity.weight).div_ceil(NICE_0_WEIGHT))
     }
@@ -421,7 +448,7 @@ impl Queue {
 
     /// Changes the weight and policy of an entity. Its position or its lag is kept.
     pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
-        let is_current = self.current.is_some_and(|current| current.task == task);
+        let is_current = self.current() == Some(task);
         let mut entity = self.remove(task, Leave::Runnable);
         let old = entity.weight;
         change(&mut entity);
@@ -448,26 +475,27 @@ impl Queue {
     /// request in real time (`reweight_entity`), so that the average does not move.
     pub(crate) fn reweight(&mut self, weight: impl Fn(TaskId) -> u64) {
         let average = if self.rules.eevdf { eevdf::average(self) } else { 0 };
-        for entry in self.current.iter_mut().chain(&mut self.waiting) {
+        for entry in &mut self.entries {
             let old = std::mem::replace(&mut entry.entity.weight, weight(entry.task));
             if self.rules.eevdf && entry.entity.weight != old {
                 eevdf::rescale_queued(&mut entry.entity, old, average);
             }
         }
         let reference = if self.rules.eevdf { self.reference } else { 0 };
-        (self.weight, self.weighted) = (0, 0);
-        for Entry { entity, .. } in &self.waiting {
-            self.weight += entity.weight as i64;
+        let (mut weight, mut weighted) = (0, 0);
+        for Entry { entity, .. } in self.waiting_entries() {
+            weight += entity.weight as i64;
             if self.rules.eevdf {
-                self.weighted += (entity.vruntime - reference) * entity.weight as i64;
+                weighted += (entity.vruntime - reference) * entity.weight as i64;
             }
         }
+        (self.weight, self.weighted) = (weight, weighted);
     }
 
     /// CFS: how far behind the waiting entities selected by `which` are; no limit if there are
     /// none.
     pub(crate) fn place_of(&self, which: impl Fn(TaskId) -> bool) -> i64 {
-        let waiting = self.waiting.iter().filter(|entry| which(entry.task));
+        let waiting = self.waiting_entries().filter(|entry| which(entry.task));
         waiting.map(|entry| entry.entity.vruntime).min().unwrap_or(ANYWHERE)
     }
 
@@ -503,16 +531,13 @@ impl Queue {
     /// The entity of a queued task.
     #[inline]
     fn entity(&self, task: TaskId) -> &Entity {
-        match &self.current {
-            Some(current) if current.task == task => &current.entity,
-            _ => &self.waiting[self.position(task)].entity,
-        }
+        &self.entries[self.position(task)].entity
     }
 
-    /// Index of a waiting task.
+    /// Index of a queued task.
     #[inline]
     fn position(&self, task: TaskId) -> usize {
-        let found = self.waiting.iter().position(|entry| entry.task == task);
+        let found = self.entries.iter().position(|entry| entry.task == task);
         debug_assert!(found.is_some(), "task {} is not on this queue", task.0);
         found.unwrap_or_default()
     }
@@ -520,44 +545,50 @@ impl Queue {
     /// Adds a waiting entity.
     #[inline]
     fn push(&mut self, task: TaskId, entity: Entity) {
-        self.weight += entity.weight as i64;
-        self.weighted += self.key(&entity) * entity.weight as i64;
-        if self.waiting.is_empty() {
-            self.next_order = NonZeroU32::MIN;
-        }
-        let order = self.take_order();
-        self.waiting.push(Entry { task, order, entity });
+        self.entries.push(Entry { task, order: 0, entity });
+        self.count(self.entries.len() - 1);
     }
 
-    /// Returns the order number of the next insertion.
+    /// Counts an entity, which waits from now on, behind those that wait already.
     #[inline]
-    fn take_order(&mut self) -> NonZeroU32 {
-        let following = self.next_order.checked_add(1).unwrap_or(NonZeroU32::MIN);
-        std::mem::replace(&mut self.next_order, following)
+    fn count(&mut self, index: usize) {
+        if self.nr_waiting() == 1 {
+            self.next_order = 0;
+        }
+        let Entity { weight, vruntime, .. } = self.entries[index].entity;
+        self.weight += weight as i64;
+        self.weighted += self.key(vruntime) * weight as i64;
+        self.entries[index].order = self.next_order;
+        self.next_order = self.next_order.wrapping_add(1);
+    }
+
+    /// No longer counts an entity that has waited.
+    #[inline]
+    fn discount(&mut self, index: usize) {
+        let Entity { weight, vruntime, .. } = self.entries[index].entity;
+        self.weight -= weight as i64;
+        self.weighted -= self.key(vruntime) * weight as i64;
     }
 
     /// Removes an entity, waiting or current.
     #[inline]
-    fn take(&mut self, task: TaskId) -> Entry {
-        if let Some(entry) = self.current.take_if(|current| current.task == task) {
-            return entry;
+    fn take(&mut self, index: usize) {
+        if index == self.current {
+            self.current = NONE;
+        } else {
+            self.discount(index);
         }
-        self.take_waiting(self.position(task))
-    }
-
-    /// Removes the waiting entity at `index`.
-    #[inline]
-    fn take_waiting(&mut self, index: usize) -> Entry {
-        let entry = self.waiting.swap_remove(index);
-        self.weight -= entry.entity.weight as i64;
-        self.weighted -= self.key(&entry.entity) * entry.entity.weight as i64;
-        entry
+        self.entries.swap_remove(index);
+        // The last one took its place.
+        if self.current == self.entries.len() {
+            self.current = index;
+        }
     }
 
     /// An entity's virtual time relative to the reference. Only EEVDF adds these up.
     #[inline]
-    fn key(&self, entity: &Entity) -> i64 {
-        if self.rules.eevdf { entity.vruntime - self.reference } else { 0 }
+    fn key(&self, vruntime: i64) -> i64 {
+        if self.rules.eevdf { vruntime - self.reference } else { 0 }
     }
 
     /// The task is no longer a buddy.

@@ -11,7 +11,7 @@ use crate::weight::virtual_delta;
 
 /// The current entity ran for `delta` ns.
 pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
-    if let Some(current) = &mut queue.current {
+    if let Some(current) = queue.entries.get_mut(queue.current) {
         current.entity.vruntime += virtual_delta(delta, current.entity.weight) as i64;
     }
     update_min_vruntime(queue);
@@ -20,7 +20,7 @@ pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
 
 /// Places a forked entity: a slice ahead of the parent's queue (START_DEBIT).
 pub(super) fn place_forked(queue: &Queue, entity: &mut Entity) {
-    let parent = queue.current.map_or(0, |current| current.entity.vruntime);
+    let parent = queue.running().map_or(0, |current| current.entity.vruntime);
     let slice = slice(queue, entity, queue.len() + 1, entity.weight);
     let debit = queue.reference + virtual_delta(slice, entity.weight) as i64;
     entity.vruntime = parent.max(debit) - queue.reference;
@@ -59,7 +59,7 @@ pub(super) fn make_relative(queue: &Queue, entity: &mut Entity) {
 /// The entity furthest behind, unless it yielded or a buddy is about as far behind.
 pub(super) fn pick(queue: &Queue) -> Option<TaskId> {
     let left = leftmost(queue, None)?;
-    if queue.waiting.is_empty() {
+    if queue.len() == 1 {
         return Some(left.task);
     }
     let close = |entry: &&Entry| !outruns(queue, &entry.entity, &left.entity);
@@ -76,7 +76,7 @@ pub(super) fn pick(queue: &Queue) -> Option<TaskId> {
 /// it. If so, the next pick prefers it. If many tasks are queued, the preempted entity runs after
 /// it (LAST_BUDDY).
 pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Preempt {
-    let Some(current) = &queue.current else {
+    let Some(current) = queue.running() else {
         return Preempt::Yes;
     };
     if !outruns(queue, &current.entity, arrived) {
@@ -91,17 +91,18 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Pr
 /// many others are queued that it would otherwise wait long. SCHED_IDLE entities are no buddies.
 pub(super) fn prefer_preempted(queue: &mut Queue) {
     if queue.len() >= queue.rules.nr_latency {
-        queue.last = queue.current.filter(|c| !c.entity.idle_policy).map(|c| c.task).or(queue.last);
+        let last = queue.running().filter(|current| !current.entity.idle_policy);
+        queue.last = last.map(|current| current.task).or(queue.last);
     }
 }
 
 /// The tick: whether the current entity, `ran` ns after its pick, has used up its slice or is a
 /// slice ahead of another one.
 pub(super) fn tick(queue: &mut Queue, ran: u64) -> bool {
-    let Some(Entry { task, entity, .. }) = queue.current else {
+    let Some(&Entry { task, entity, .. }) = queue.running() else {
         return false;
     };
-    let Some(behind) = queue.waiting.iter().map(|entry| entry.entity.vruntime).min() else {
+    let Some(behind) = queue.waiting_entries().map(|entry| entry.entity.vruntime).min() else {
         return false;
     };
     let slice = slice(queue, &entity, queue.len(), 0);
@@ -115,9 +116,9 @@ pub(super) fn tick(queue: &mut Queue, ran: u64) -> bool {
 
 /// The current entity yields: the next pick avoids it.
 pub(super) fn yield_current(queue: &mut Queue) {
-    if let Some(current) = queue.current {
-        queue.clear_buddy(current.task);
-        queue.skip = Some(current.task);
+    if let Some(task) = queue.current() {
+        queue.clear_buddy(task);
+        queue.skip = Some(task);
     }
 }
 
@@ -129,7 +130,7 @@ fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
     } else {
         nr as u64 * queue.rules.min_granularity
     };
-    let current = queue.current.map_or(0, |current| current.entity.weight);
+    let current = queue.running().map_or(0, |current| current.entity.weight);
     let total = queue.weight as u64 + current + extra;
     let least =
         if queue.rules.slice_at_least_granularity { queue.rules.min_granularity } else { 0 };
@@ -146,9 +147,9 @@ fn outruns(queue: &Queue, ahead: &Entity, behind: &Entity) -> bool {
 
 /// The entity furthest behind, the current one included, but not `except`.
 fn leftmost(queue: &Queue, except: Option<TaskId>) -> Option<&Entry> {
-    let others = queue.waiting.iter().filter(|entry| Some(entry.task) != except);
+    let others = queue.waiting_entries().filter(|entry| Some(entry.task) != except);
     let first = others.min_by_key(|entry| (entry.entity.vruntime, entry.order));
-    let current = queue.current.as_ref().filter(|current| Some(current.task) != except);
+    let current = queue.running().filter(|current| Some(current.task) != except);
     match (first, current) {
         (Some(first), Some(current)) if current.entity.vruntime < first.entity.vruntime => {
             Some(current)
@@ -160,17 +161,11 @@ fn leftmost(queue: &Queue, except: Option<TaskId>) -> Option<&Entry> {
 
 /// The entry of a queued task.
 fn find(queue: &Queue, task: TaskId) -> Option<&Entry> {
-    queue.current.iter().chain(&queue.waiting).find(|entry| entry.task == task)
+    queue.entries.iter().find(|entry| entry.task == task)
 }
 
 /// Moves `min_vruntime` forward to the entity furthest behind. It never moves back.
 fn update_min_vruntime(queue: &mut Queue) {
-    let current = queue.current.map(|current| current.entity.vruntime);
-    let waiting = queue.waiting.iter().map(|entry| entry.entity.vruntime).min();
-    let least = match (current, waiting) {
-        (Some(current), Some(waiting)) => current.min(waiting),
-        (Some(least), None) | (None, Some(least)) => least,
-        (None, None) => return,
-    };
-    queue.reference = queue.reference.max(least);
+    let least = queue.entries.iter().map(|entry| entry.entity.vruntime).min();
+    queue.reference = least.map_or(queue.reference, |least| queue.reference.max(least));
 }

@@ -21,7 +21,7 @@ const REFERENCE_RANGE: i64 = 1 << 33;
 #[inline]
 pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     let base_slice = queue.rules.base_slice;
-    let Some(Entry { entity, .. }) = &mut queue.current else {
+    let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) else {
         return false;
     };
     entity.vruntime += virtual_delta(delta, entity.weight) as i64;
@@ -35,7 +35,7 @@ pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
         queue.weighted -= distance * queue.weight;
     }
     let lost = |entry: &Entry| lost_protection(queue, &entry.entity);
-    !queue.waiting.is_empty() && (request_done || queue.current.as_ref().is_some_and(lost))
+    queue.len() > 1 && (request_done || queue.running().is_some_and(lost))
 }
 
 /// Places an arriving entity so that it has the lag it left with, after it has joined.
@@ -44,9 +44,9 @@ pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
     if !entity.custom_slice {
         entity.slice = queue.rules.base_slice;
     }
+    let (_, weight) = totals(queue);
     let mut lag = 0;
-    if entity.vlag != 0 && queue.len() > 0 {
-        let (_, weight) = totals(queue);
+    if entity.vlag != 0 && weight > 0 {
         lag = entity.vlag * (weight + entity.weight as i64) / weight;
     }
     entity.vruntime = average(queue) - lag;
@@ -84,7 +84,7 @@ pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
 #[inline]
 pub(super) fn delay_current(queue: &mut Queue) -> bool {
     let totals = totals(queue);
-    let Some(Entry { entity, .. }) = &queue.current else {
+    let Some(Entry { entity, .. }) = queue.running() else {
         return false;
     };
     if is_eligible(queue, totals, entity) {
@@ -92,10 +92,10 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
     }
     let average = average_of(queue, totals);
     let vlag = limited_lag(queue, entity, average - entity.vruntime);
-    if let Some(Entry { task, mut entity, .. }) = queue.current.take() {
+    if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
         (entity.delayed, entity.vlag) = (true, vlag);
-        queue.push(task, entity);
     }
+    queue.put_current();
     true
 }
 
@@ -103,31 +103,28 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
 /// the limit.
 pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     let index = queue.position(task);
-    let entity = &queue.waiting[index].entity;
+    let entity = &queue.entries[index].entity;
     let lag = average(queue) - entity.vruntime;
     let kept = current_lag(queue, entity, lag).min(0);
-    if kept == lag {
-        let order = queue.take_order();
-        let entry = &mut queue.waiting[index];
-        (entry.entity.delayed, entry.entity.vlag, entry.order) = (false, kept, order);
-        return;
-    }
-    let mut entity = queue.take_waiting(index).entity;
+    queue.discount(index);
+    let entity = &mut queue.entries[index].entity;
     (entity.delayed, entity.vlag) = (false, kept);
-    place(queue, &mut entity, Arrival::Wakeup);
-    queue.push(task, entity);
+    if kept != lag {
+        let mut placed = *entity;
+        place(queue, &mut placed, Arrival::Wakeup);
+        queue.entries[index].entity = placed;
+    }
+    queue.count(index);
 }
 
 /// The eligible entity with the earliest deadline. The current entity is kept while it is eligible
 /// and protected, unless `protect` is off.
 pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
-    match (&queue.current, queue.waiting.as_slice()) {
-        (current, []) => return current.as_ref().map(|entry| entry.task),
-        (None, [only]) => return Some(only.task),
-        _ => {}
+    if let [] | [_] = queue.entries[..] {
+        return queue.entries.first().map(|entry| entry.task);
     }
     let totals = totals(queue);
-    let current = queue.current.as_ref().filter(|entry| is_eligible(queue, totals, &entry.entity));
+    let current = queue.running().filter(|entry| is_eligible(queue, totals, &entry.entity));
     if let Some(entry) = current
         && protect
         && is_protected(queue, &entry.entity)
@@ -135,10 +132,11 @@ pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
         return Some(entry.task);
     }
     let (mut best, mut earliest) = (None, i128::MAX);
-    for entry in &queue.waiting {
+    for (index, entry) in queue.entries.iter().enumerate() {
         let place = entry.place();
-        // Without a branch between the two conditions, which processors predict badly.
-        if (place < earliest) & is_eligible(queue, totals, &entry.entity) {
+        // Without branches between the conditions, which processors predict badly.
+        let waits = index != queue.current;
+        if waits & (place < earliest) & is_eligible(queue, totals, &entry.entity) {
             (best, earliest) = (Some(entry), place);
         }
     }
@@ -155,7 +153,7 @@ pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
 #[inline]
 pub(super) fn protect(queue: &mut Queue) {
     let (protection_point, quantum) = (queue.rules.protection_point, min_slice(queue));
-    let Some(Entry { entity, .. }) = &mut queue.current else { return };
+    let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) else { return };
     entity.protected_until = entity.deadline;
     if protection_point {
         let quantum = quantum.min(entity.slice);
@@ -169,7 +167,7 @@ pub(super) fn protect(queue: &mut Queue) {
 /// Cancels the protection of the current entity.
 pub(super) fn cancel_protection(queue: &mut Queue) {
     let vprot = queue.rules.protection_point;
-    if let Some(Entry { entity, .. }) = &mut queue.current {
+    if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
         if vprot {
             entity.protected_until = entity.protected_until.min(entity.vruntime);
         } else if entity.protected_until == entity.deadline {
@@ -187,7 +185,7 @@ pub(super) fn preempts(
     slice: u64,
     delayed: bool,
 ) -> Preempt {
-    let Some(Entry { entity: current, .. }) = &queue.current else {
+    let Some(Entry { entity: current, .. }) = queue.running() else {
         return Preempt::Yes;
     };
     let shorter = queue.rules.preempt_short && slice < current.slice;
@@ -222,8 +220,8 @@ pub(super) fn preempts(
 /// of its request if it is eligible ("sched/fair: Forfeit vruntime on yield", 79104becf42b).
 pub(super) fn yield_current(queue: &mut Queue) {
     let forfeits = queue.rules.protection_point;
-    let may = queue.current.is_some_and(|current| eligible(queue, &current.entity));
-    if let Some(Entry { entity, .. }) = &mut queue.current {
+    let may = queue.running().is_some_and(|current| eligible(queue, &current.entity));
+    if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
         let request = virtual_delta(entity.slice, entity.weight) as i64;
         if !forfeits {
             entity.deadline += request;
@@ -272,12 +270,8 @@ pub(super) fn eligible(queue: &Queue, entity: &Entity) -> bool {
 
 /// The weighted average of all virtual run times, rounded down.
 pub(super) fn average(queue: &Queue) -> i64 {
-    match (&queue.current, queue.waiting.as_slice()) {
-        (None, []) => queue.reference,
-        (Some(entry), []) => entry.entity.vruntime,
-        (None, [only]) => only.entity.vruntime,
-        _ => average_of(queue, totals(queue)),
-    }
+    let totals = totals(queue);
+    if totals.1 == 0 { queue.reference } else { average_of(queue, totals) }
 }
 
 /// The average of a queue with entities, from their totals.
@@ -303,7 +297,7 @@ fn renew(entity: &mut Entity, base_slice: u64) {
 /// Sum of weight · distance from the reference, and sum of the weights, over all entities.
 #[inline]
 fn totals(queue: &Queue) -> (i64, i64) {
-    let Some(Entry { entity, .. }) = &queue.current else {
+    let Some(Entry { entity, .. }) = queue.running() else {
         return (queue.weighted, queue.weight);
     };
     let weight = entity.weight as i64;
@@ -338,7 +332,7 @@ fn lost_protection(queue: &Queue, entity: &Entity) -> bool {
 /// slice from now.
 fn shrink_protection(queue: &mut Queue) {
     let quantum = min_slice(queue);
-    if let Some(Entry { entity, .. }) = &mut queue.current {
+    if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
         let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
         entity.protected_until = entity.protected_until.min(until);
     }
@@ -385,5 +379,5 @@ fn max_slice(queue: &Queue) -> u64 {
 
 /// The slices of all entities.
 fn slices(queue: &Queue) -> impl Iterator<Item = u64> + '_ {
-    queue.current.iter().chain(&queue.waiting).map(|entry| entry.entity.slice)
+    queue.entries.iter().map(|entry| entry.entity.slice)
 }

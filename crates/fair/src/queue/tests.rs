@@ -495,8 +495,8 @@ fn a_preempting_wakeup_first_completes_a_delayed_dequeue() {
     queue.run(4 * MS);
     queue.resched = false;
     let sleeper = queue.position(B);
-    queue.waiting[sleeper].entity.delayed = true;
-    queue.waiting[sleeper].entity.deadline = 0;
+    queue.entries[sleeper].entity.delayed = true;
+    queue.entries[sleeper].entity.deadline = 0;
     let wakee = TaskId(3);
     queue.insert(wakee, entity(0), Arrival::Wakeup);
     assert_eq!(queue.preempts(wakee, Arrival::Wakeup, ANYWHERE), Preempt::AfterDequeue(B));
@@ -524,7 +524,7 @@ fn a_new_weight_keeps_lag_in_real_time() {
     let average = eevdf::average(&queue);
     let lag = average - vruntime(&queue, A);
     assert!((lag - MS as i64).abs() <= 1, "2 ms at 1024 are 1 ms at 2048, not {lag} ns");
-    assert_eq!(queue.current.map(|entry| entry.task), Some(A));
+    assert_eq!(queue.current(), Some(A));
 }
 
 /// One step of a random sequence on a queue with at most `TASKS` tasks.
@@ -574,8 +574,7 @@ impl OnAndOff {
     }
 
     fn on(&self) -> Vec<TaskId> {
-        let current = self.queue.current.iter();
-        current.chain(&self.queue.waiting).map(|entry| entry.task).collect()
+        self.queue.entries.iter().map(|entry| entry.task).collect()
     }
 
     fn apply(&mut self, step: Step) {
@@ -625,7 +624,7 @@ impl OnAndOff {
     }
 
     fn sleep(&mut self) {
-        if let Some(task) = self.queue.current.map(|entry| entry.task) {
+        if let Some(task) = self.queue.current() {
             if !self.queue.delay_current() {
                 self.leave(task, Leave::Sleep);
             }
@@ -635,7 +634,7 @@ impl OnAndOff {
 
     /// Balancing takes a waiting task.
     fn take(&mut self, task: TaskId) {
-        if self.queue.waiting.iter().any(|entry| entry.task == task && !entry.entity.delayed) {
+        if self.queue.waiting().any(|(other, entity)| other == task && !entity.delayed) {
             self.leave(task, Leave::Runnable);
         }
     }
@@ -644,7 +643,7 @@ impl OnAndOff {
         while let Some(task) = self.queue.pick() {
             if self.queue.entity(task).delayed {
                 self.leave(task, Leave::Sleep);
-            } else if self.queue.current.map(|entry| entry.task) != Some(task) {
+            } else if self.queue.current() != Some(task) {
                 self.queue.put_current();
                 self.queue.set_current(task);
                 return;
@@ -656,17 +655,20 @@ impl OnAndOff {
 
     /// The average from its definition, in numbers that cannot overflow.
     fn average_by_definition(&self) -> i64 {
-        let entries = || self.queue.current.iter().chain(&self.queue.waiting);
-        let weight: i128 = entries().map(|entry| i128::from(entry.entity.weight)).sum();
-        let weighted = entries()
-            .map(|entry| i128::from(entry.entity.weight) * i128::from(entry.entity.vruntime));
+        let entities = || self.queue.entries.iter().map(|entry| entry.entity);
+        let weight: i128 = entities().map(|entity| i128::from(entity.weight)).sum();
+        let weighted =
+            entities().map(|entity| i128::from(entity.weight) * i128::from(entity.vruntime));
         weighted.sum::<i128>().div_euclid(weight) as i64
     }
 
     fn check_sums(&self) {
-        let waiting = &self.queue.waiting;
-        let weight: u64 = waiting.iter().map(|entry| entry.entity.weight).sum();
+        let weight: u64 = self.queue.waiting().map(|(_, entity)| entity.weight).sum();
         assert_eq!(self.queue.weight, weight as i64);
+        let keys =
+            self.queue.waiting().map(|(_, entity)| (entity, self.queue.key(entity.vruntime)));
+        let weighted: i64 = keys.map(|(entity, key)| entity.weight as i64 * key).sum();
+        assert_eq!(self.queue.weighted, weighted);
         let custom = self.on().iter().filter(|&&task| self.queue.entity(task).custom_slice).count();
         assert_eq!(self.queue.nr_custom as usize, custom);
         assert_eq!(self.queue.len() + self.off.len(), TASKS as usize);
@@ -712,13 +714,14 @@ proptest! {
             let mut tasks = OnAndOff::new(rules);
             for &step in &steps {
                 tasks.apply(step);
-                let Some(entry) = tasks.queue.waiting.first().copied() else { continue };
-                if entry.entity.delayed || tasks.queue.len() < 2 {
+                let first = tasks.queue.waiting().next();
+                let Some((task, Entity { delayed: false, .. })) = first else { continue };
+                if tasks.queue.len() < 2 {
                     continue;
                 }
-                let left = tasks.queue.remove(entry.task, Leave::Sleep);
-                tasks.queue.insert(entry.task, left, Arrival::Wakeup);
-                let lag = eevdf::average(&tasks.queue) - vruntime(&tasks.queue, entry.task);
+                let left = tasks.queue.remove(task, Leave::Sleep);
+                tasks.queue.insert(task, left, Arrival::Wakeup);
+                let lag = eevdf::average(&tasks.queue) - vruntime(&tasks.queue, task);
                 prop_assert!((lag - left.vlag).abs() <= 2, "{} became {lag}", left.vlag);
             }
         }
