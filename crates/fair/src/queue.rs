@@ -179,18 +179,13 @@ pub(crate) enum Preempt {
 struct Entry {
     task: TaskId,
     /// Order of insertion among those that wait. It decides between equal keys, as in a tree that
-    /// inserts to the right.
+    /// inserts to the right. The current entity has [`LAST`].
     order: u32,
     entity: Entity,
 }
 
-impl Entry {
-    /// EEVDF: place in the order by deadline, then by insertion.
-    #[inline]
-    fn place(&self) -> i128 {
-        i128::from(self.entity.deadline) << 32 | i128::from(self.order)
-    }
-}
+/// The order of the current entity: with equal keys, one that waits precedes it.
+const LAST: u32 = u32::MAX;
 
 /// The index of no entity.
 const NONE: usize = usize::MAX;
@@ -365,7 +360,11 @@ impl Queue {
     #[inline]
     pub(crate) fn pick(&mut self) -> Option<TaskId> {
         self.resched = false;
-        if self.rules.eevdf { eevdf::pick(self, true) } else { cfs::pick(self) }
+        if self.rules.eevdf {
+            eevdf::pick(self, true).map(|entry| entry.task)
+        } else {
+            cfs::pick(self)
+        }
     }
 
     /// Makes a waiting entity the current one. There must be no current one.
@@ -375,6 +374,7 @@ impl Queue {
         self.clear_buddy(task);
         let index = self.position(task);
         self.discount(index);
+        self.entries[index].order = LAST;
         self.current = index;
         if self.rules.eevdf {
             eevdf::protect(self);

@@ -119,34 +119,30 @@ pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
 
 /// The eligible entity with the earliest deadline. The current entity is kept while it is eligible
 /// and protected, unless `protect` is off.
-pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
+pub(super) fn pick(queue: &Queue, protect: bool) -> Option<&Entry> {
     if let [] | [_] = queue.entries[..] {
-        return queue.entries.first().map(|entry| entry.task);
+        return queue.entries.first();
     }
     let totals = totals(queue);
-    let current = queue.running().filter(|entry| is_eligible(queue, totals, &entry.entity));
-    if let Some(entry) = current
-        && protect
-        && is_protected(queue, &entry.entity)
+    if protect
+        && let Some(current) = queue.running()
+        && is_protected(queue, &current.entity)
+        && is_eligible(queue, totals, &current.entity)
     {
-        return Some(entry.task);
+        return Some(current);
     }
-    let (mut best, mut earliest) = (None, i128::MAX);
-    for (index, entry) in queue.entries.iter().enumerate() {
-        let place = entry.place();
-        // Without branches between the conditions, which processors predict badly.
-        let waits = index != queue.current;
-        if waits & (place < earliest) & is_eligible(queue, totals, &entry.entity) {
-            (best, earliest) = (Some(entry), place);
+    let (mut best, mut earliest): (Option<&Entry>, _) = (None, i64::MAX);
+    for entry in &queue.entries {
+        let deadline = entry.entity.deadline;
+        // Without a branch between the two conditions, which processors predict badly.
+        if (deadline <= earliest) & is_eligible(queue, totals, &entry.entity) {
+            let first = best.is_none_or(|best| deadline < earliest || entry.order < best.order);
+            if first {
+                (best, earliest) = (Some(entry), deadline);
+            }
         }
     }
-    match (best, current) {
-        (Some(best), Some(current)) if current.entity.deadline < best.entity.deadline => {
-            Some(current.task)
-        }
-        (None, current) => current.map(|entry| entry.task),
-        (best, _) => best.map(|entry| entry.task),
-    }
+    best
 }
 
 /// Protects the current entity, which begins to run.
@@ -195,20 +191,20 @@ pub(super) fn preempts(
         if shorter && eligible(queue, arrived) && (sooner || !eligible(queue, current)) {
             cancel_protection(queue);
         }
-        let wins = pick(queue, true) == Some(wakee);
+        let wins = pick(queue, true).is_some_and(|best| best.task == wakee);
         return if wins { Preempt::Yes } else { Preempt::No };
     }
     if !shorter && (how == Arrival::New || delayed) {
         return Preempt::No;
     }
     match pick(queue, !shorter) {
-        Some(best) if best == wakee => {
+        Some(best) if best.task == wakee => {
             if shorter {
                 cancel_protection(queue);
             }
             Preempt::Yes
         }
-        Some(best) if queue.entity(best).delayed => Preempt::AfterDequeue(best),
+        Some(best) if best.entity.delayed => Preempt::AfterDequeue(best.task),
         _ => {
             shrink_protection(queue);
             Preempt::No
