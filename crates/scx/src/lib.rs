@@ -38,6 +38,7 @@ mod maps;
 mod masks;
 mod memory;
 mod own_counters;
+mod pointers;
 mod program;
 mod queues;
 mod relocate;

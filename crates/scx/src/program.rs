@@ -17,6 +17,7 @@ use crate::maps;
 use crate::memory::Memory;
 use crate::object::{Function, MapDefinition, Object, Target};
 use crate::own_counters::OwnCounter;
+use crate::pointers;
 use crate::relocate::{Asked, POISON, Relocated, relocate};
 use crate::tasks;
 
@@ -70,6 +71,8 @@ pub struct Program {
     pub(crate) runs: Vec<Run>,
     /// Counters that the program keeps itself.
     pub(crate) counters: Vec<OwnCounter>,
+    /// Whether its pointers are checked before it runs.
+    pub(crate) checks_pointers: bool,
 }
 
 /// An initial entry of a map.
@@ -120,6 +123,7 @@ impl Program {
             pages,
             runs,
             counters,
+            checks_pointers: true,
         };
         program.set_kernel_constants();
         Ok(program)
@@ -330,7 +334,8 @@ impl Program {
         }
     }
 
-    /// Checks the operations of a scheduler as the kernel does when it starts (`bpf_scx_init_member()`).
+    /// Checks the operations of a scheduler as the kernel does when it starts (`bpf_scx_init_member()`), and what its
+    /// hooks do with pointers as the kernel's verifier does.
     ///
     /// # Errors
     /// If the kernel would refuse them.
@@ -353,7 +358,13 @@ impl Program {
                 flags & !known
             ));
         }
-        Ok(())
+        if self.checks_pointers { pointers::check(self) } else { Ok(()) }
+    }
+
+    /// Leaves out what the kernel's verifier would refuse for its pointers: for tests of what programs do that no
+    /// verifier has checked.
+    pub fn without_check_of_pointers(self) -> Self {
+        Self { checks_pointers: false, ..self }
     }
 
     fn lacks_for(&self, target: Target) -> Option<String> {
@@ -503,11 +514,16 @@ impl Program {
             Resolved::Function(_) => 1,
             Resolved::Config => {
                 let address = memory.allocate(8)?;
-                let version = self.object.externs[index].name == "LINUX_KERNEL_VERSION";
-                memory.write(address, 8, if version { SHIPPED_CODE } else { 0 }).ok()?;
+                memory.write(address, 8, self.configured(index)).ok()?;
                 address
             }
         })
+    }
+
+    /// The value of an extern that belongs to the kernel's configuration.
+    pub(crate) fn configured(&self, index: usize) -> u64 {
+        let version = self.object.externs.get(index).map(|known| &known.name[..]);
+        if version == Some("LINUX_KERNEL_VERSION") { SHIPPED_CODE } else { 0 }
     }
 }
 

@@ -487,6 +487,7 @@ impl<'a> Takeover<'a> {
             pages: self.pages,
             runs,
             counters: Vec::new(),
+            checks_pointers: true,
         })
     }
 }

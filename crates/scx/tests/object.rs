@@ -172,6 +172,60 @@ fn operations_that_the_kernel_refuses_are_refused_and_a_flag_that_is_not_simulat
     assert_eq!(number("flags", 8), Err(lacks.to_owned()));
 }
 
+/// An object that does with pointers what its variable `wrong` says.
+#[test]
+fn what_the_verifier_refuses_for_its_pointers_is_refused_with_its_place() {
+    let object = Object::parse(include_bytes!("data/pointers.bpf.o")).unwrap();
+    let check = |wrong: u32| {
+        let mut program = Program::new(object.clone(), KERNEL.clone()).unwrap();
+        program.set("wrong", &wrong.to_string()).unwrap();
+        program.check().unwrap();
+        program.check_operations().map_err(|error| error.to_string())
+    };
+    assert_eq!(check(0), Ok(()));
+    let source = include_str!("data/pointers.bpf.c");
+    for (wrong, why, line) in [
+        (1, "writes task_struct.pid, which the kernel lets no program write", "p->pid = 5"),
+        (
+            2,
+            "gives a struct task_struct to scx_bpf_put_cpumask, which takes a struct cpumask",
+            "scx_bpf_put_cpumask(",
+        ),
+        (
+            3,
+            "gives the map totals (array) to bpf_task_storage_get, which takes a map of the kind task_storage",
+            "bpf_task_storage_get(&totals",
+        ),
+        (
+            4,
+            "gives the map values (task_storage) to bpf_map_lookup_elem, which takes a map with keys and values, \
+             such as an array",
+            "bpf_map_lookup_elem(&values",
+        ),
+        (5, "reads beyond the end of a struct task_struct", "(1 << 14)"),
+        (
+            6,
+            "gives a number to scx_bpf_task_cpu, which takes a struct task_struct",
+            "scx_bpf_task_cpu(",
+        ),
+        (7, "writes task_struct.flags, which the kernel lets no program write", "p->flags |= 1"),
+    ] {
+        let error = check(wrong).unwrap_err();
+        let start = format!("the kernel refuses this scheduler: it {why}, in ");
+        let place = error.strip_prefix(&start).unwrap_or_else(|| panic!("{error}"));
+        let number = source.lines().position(|text| text.contains(line)).unwrap() + 1;
+        assert!(place.ends_with(&format!("pointers.bpf.c:{number}")), "{error}");
+    }
+}
+
+#[test]
+fn the_other_objects_are_not_refused_for_their_pointers() {
+    let arena = Object::parse(include_bytes!("data/arena.bpf.o")).unwrap();
+    for object in [small(), arena, Object::roost().unwrap()] {
+        Program::new(object, KERNEL.clone()).unwrap().check_operations().unwrap();
+    }
+}
+
 fn error(bytes: &[u8]) -> ScxError {
     Object::parse(bytes).unwrap_err()
 }

@@ -172,7 +172,9 @@ fn a_lock_that_is_nowhere_ends_the_run() {
     program.set("fault", "1").unwrap();
     let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
     let workload = roost_workload::resolve("hackbench:groups=1", Some(1000 * MS)).unwrap();
-    let scx = Scx::new(&machine, &program, 4 * MS).unwrap();
+    let refused = Scx::new(&machine, &program, 4 * MS).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("it gives a number to bpf_spin_lock"), "{refused}");
+    let scx = Scx::new(&machine, &program.without_check_of_pointers(), 4 * MS).unwrap();
     let error = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap_err();
     let expected = format!("access to {beyond:#x} in small_select_cpu");
     assert!(error.to_string().contains(&expected), "{error}");
@@ -227,6 +229,7 @@ proptest! {
         let workload = roost_workload::resolve("hackbench:groups=1", Some(3 * MS)).unwrap();
         let end = |instructions| {
             let made = Program::new(object.clone(), SMALL.kernel.clone());
+            let made = made.map(Program::without_check_of_pointers);
             let scx = made.and_then(|program| Scx::new(&machine, &program, 4 * MS));
             let scx = scx.map_err(|error| error.to_string())?.interpreting(instructions);
             let run = roost_engine::run(&machine, &workload, scx, Control::new(1));
