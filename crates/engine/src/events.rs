@@ -126,13 +126,11 @@ const ABSENT: Entry = Entry {
 struct Level {
     heads: Box<[u32; BUCKETS]>,
     words: [u64; WORDS],
-    /// A bit for each non-zero word.
-    summary: [u64; WORDS / BITS],
 }
 
 impl Level {
     fn new() -> Self {
-        Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS], summary: [0; WORDS / BITS] }
+        Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS] }
     }
 
     /// Puts an event into a list of this level, which has number `level`. On level 0 lists are in the
@@ -150,9 +148,7 @@ impl Level {
         entries[next as usize].previous = slot as u32;
         entries[previous as usize].next = slot as u32;
         self.heads[bucket] = if previous == NONE { slot as u32 } else { head };
-        let word = bucket / BITS;
-        self.words[word] |= 1 << (bucket % BITS);
-        self.summary[word / BITS] |= 1 << (word % BITS);
+        self.words[bucket / BITS] |= 1 << (bucket % BITS);
     }
 
     /// Takes an event with these neighbours out of its list, which belongs to this level.
@@ -168,17 +164,15 @@ impl Level {
     #[inline]
     fn set_head(&mut self, bucket: usize, head: u32) {
         self.heads[bucket] = head;
-        let word = bucket / BITS;
-        self.words[word] &= !(u64::from(head == NONE) << (bucket % BITS));
-        self.summary[word / BITS] &= !(u64::from(self.words[word] == 0) << (word % BITS));
+        self.words[bucket / BITS] &= !(u64::from(head == NONE) << (bucket % BITS));
     }
 
-    /// The first non-empty bucket.
+    /// The first non-empty bucket, if there is none in the words before `from`.
     #[inline]
-    fn first(&self) -> Option<usize> {
-        let (index, summary) = self.summary.iter().enumerate().find(|(_, word)| **word != 0)?;
-        let word = index * BITS + summary.trailing_zeros() as usize;
-        Some(word * BITS + self.words[word].trailing_zeros() as usize)
+    fn first(&self, from: usize) -> Option<usize> {
+        let (index, word) =
+            self.words.iter().enumerate().skip(from).find(|(_, word)| **word != 0)?;
+        Some(index * BITS + word.trailing_zeros() as usize)
     }
 }
 
@@ -384,12 +378,8 @@ impl EventQueue {
     /// word of now. If the window is a later one, that word need not be the first.
     #[inline]
     fn first(&self) -> Option<usize> {
-        let level = &self.levels[0];
-        let word = bucket(0, self.now) / BITS;
-        if level.words[word] != 0 && self.now.ns() >= self.window {
-            return Some(word * BITS + level.words[word].trailing_zeros() as usize);
-        }
-        level.first()
+        let opened = self.now.ns() >= self.window;
+        self.levels[0].first(if opened { bucket(0, self.now) / BITS } else { 0 })
     }
 
     /// Whether a timer that `wanted` accepts is due at the time of the last event.
@@ -414,7 +404,7 @@ impl EventQueue {
     #[cold]
     fn open_next_window(&mut self) -> Option<()> {
         for level in 1..LEVELS {
-            let Some(bucket) = self.levels[level].first() else { continue };
+            let Some(bucket) = self.levels[level].first(0) else { continue };
             let above = shift(level + 1);
             self.window = (self.window >> above << above) + ((bucket as u64) << shift(level));
             let mut slot = self.levels[level].heads[bucket];
