@@ -15,6 +15,11 @@ impl CaptureError {
     pub fn is_interrupted(&self) -> bool {
         self.why == Why::Interrupted
     }
+
+    /// Whether the command line is wrong. Otherwise the program failed, or cannot run here.
+    pub fn is_usage(&self) -> bool {
+        matches!(self.why, Why::Quote | Why::NotFound | Why::NotExecutable)
+    }
 }
 
 /// What is wrong with a program.

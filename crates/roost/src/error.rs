@@ -151,10 +151,12 @@ impl Error {
         }
     }
 
-    /// The exit status: 2 if the user has to correct something, 3 if this machine cannot run the live scheduler as it
-    /// is, 130 after an interrupt, else 1.
+    /// The exit status: 2 if the user has to correct the command or its files, 3 if this machine cannot run the live
+    /// scheduler as it is, 130 after an interrupt, else 1, as when a sched_ext program is broken or fails.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Error::Scheduler(error) if !error.is_usage() => 1,
+            Error::Scenario(error) if error.is_by_scheduler() => 1,
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
             Error::Settings(_) | Error::Label(_) | Error::Jobs(_) => 2,
             Error::Run(RunError::Scheduler { .. }) => 1,

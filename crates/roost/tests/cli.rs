@@ -1028,6 +1028,41 @@ fn a_sched_ext_program_is_compared_and_what_it_does_wrong_ends_the_run() {
     assert!(table.contains(waited) && table.contains("may have lost it"), "{table}");
 }
 
+/// What is wrong in an object or a program has status 1, what is wrong on the command line 2.
+#[test]
+fn an_object_that_cannot_run_ends_a_comparison_with_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(SMALL).unwrap();
+    let other = |name: &str, from: &str, to: &str| {
+        let mut bytes = whole.clone();
+        let is_there = |at: &usize| whole[*at..].starts_with(from.as_bytes());
+        let places: Vec<usize> = (0..whole.len()).filter(is_there).collect();
+        assert!(!places.is_empty(), "{from}");
+        places.into_iter().for_each(|at| bytes[at..at + to.len()].copy_from_slice(to.as_bytes()));
+        let file = folder.path().join(name);
+        std::fs::write(&file, bytes).unwrap();
+        format!("scx:{}", file.display())
+    };
+    let compare = |scheduler: &str, status| {
+        let run = ["compare", "--machine", "2n2l4c", "--repeat", "1", "--workload"];
+        fails(&[&run[..], &["hackbench:groups=1,loops=1", scheduler]].concat(), status)
+    };
+    for (scheduler, status, told) in [
+        (other("text", "ELF", "elf"), 1, "not a BPF object"),
+        (other("none", ".struct_ops.link", ".Struct_ops.link"), 1, "no struct sched_ext_ops"),
+        (other("kfunc", "scx_bpf_create_dsq\0", "scx_bpf_create_dsk\0"), 1, "scx_bpf_create_dsk"),
+        ("/bin/false -s 1".to_owned(), 1, "before it attached a scheduler"),
+        (format!("scx:{SMALL}+no_such=1"), 2, "no such global variable"),
+        (format!("scx:{SMALL}+slice_ns=x"), 2, "that is no u64"),
+        ("scx:/nowhere.bpf.o".to_owned(), 2, "/nowhere.bpf.o: No such file"),
+        ("./nowhere -s 1".to_owned(), 2, "no such program"),
+        ("/bin/false -s '1".to_owned(), 2, "a quote has no end"),
+    ] {
+        let line = compare(&scheduler, status);
+        assert!(line.contains(told), "{scheduler}: {line}");
+    }
+}
+
 #[test]
 fn what_is_no_object_is_told_in_one_line() {
     let text = data("workload", "rtapp/spreading-tasks.json");

@@ -59,6 +59,11 @@ pub enum ScxError {
 }
 
 impl ScxError {
+    /// Whether a setting is wrong that the user gave, not the object.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Setting(_))
+    }
+
     pub(crate) fn btf(what: impl Into<String>) -> Self {
         Self::Btf(what.into())
     }

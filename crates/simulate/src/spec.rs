@@ -92,13 +92,21 @@ pub enum SpecError {
         /// What was given.
         name: String,
     },
-    /// A sched_ext program could not be read, or needs something that the simulation does not have.
+    /// The file of a sched_ext program could not be read.
     #[error("{file}: {why}")]
-    Scx {
-        /// The object's file.
+    Unread {
+        /// The file's name.
         file: String,
         /// The problem.
         why: String,
+    },
+    /// A sched_ext program is broken, needs something that the simulation does not have, or lacks what was to be set.
+    #[error("{file}: {why}")]
+    Scx {
+        /// The object's file, or the loader's command line.
+        file: String,
+        /// The problem.
+        why: ScxError,
     },
     /// A scheduler's own loader could not be started, or did not attach its scheduler.
     #[error(transparent)]
@@ -125,6 +133,17 @@ pub enum SpecError {
          real kernel: add --on vm or --on host"
     )]
     NoModel(FeatureError),
+}
+
+impl SpecError {
+    /// Whether what the user wrote is wrong. Otherwise a program failed.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Scx { why, .. } => why.is_usage(),
+            Self::Capture(error) => error.is_usage(),
+            _ => true,
+        }
+    }
 }
 
 /// Settings whose switch in the fair class has another name. The live scheduler has the rule that was merged, not the
@@ -253,8 +272,11 @@ impl ScxSpec {
     /// Parses `FILE.bpf.o+name=value`.
     fn parse(name: &str) -> Result<Self, SpecError> {
         let (file, settings) = split_settings(name)?;
-        let failed = |why: String| SpecError::Scx { file: file.to_owned(), why };
-        let bytes = std::fs::read(file).map_err(|error| failed(why_unread(file, &error)))?;
+        let unread = |error| {
+            let (file, why) = (file.to_owned(), why_unread(file, &error));
+            SpecError::Unread { file, why }
+        };
+        let bytes = std::fs::read(file).map_err(unread)?;
         let program = || {
             let mut program = Program::new(Object::parse(&bytes)?, KernelTypes::shipped()?)?;
             for (name, value) in &settings {
@@ -263,7 +285,8 @@ impl ScxSpec {
             program.check()?;
             Ok(program)
         };
-        let program = program().map_err(|error: ScxError| failed(error.to_string()))?;
+        let failed = |why: ScxError| SpecError::Scx { file: file.to_owned(), why };
+        let program = program().map_err(failed)?;
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         Self::new(Source::Object(Arc::new(program)), settings)
     }
@@ -291,8 +314,7 @@ impl ScxSpec {
             program.check()?;
             Ok(program)
         };
-        let failed =
-            |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
+        let failed = |why: ScxError| SpecError::Scx { file: ROOST.to_owned(), why };
         let program = Arc::new(program().map_err(failed)?);
         Self::new(Source::Roost(program, Box::new(settings)), parts)
     }
@@ -332,8 +354,7 @@ impl ScxSpec {
     /// # Errors
     /// If its own loader does not attach it, or it needs something that the simulation does not have.
     pub fn program(&self, machine: &Machine, stop: &AtomicBool) -> Result<Arc<Program>, SpecError> {
-        let failed =
-            |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
+        let failed = |why: ScxError| SpecError::Scx { file: ROOST.to_owned(), why };
         match &self.source {
             Source::Object(program) => Ok(program.clone()),
             Source::Roost(program, settings) => {
@@ -390,10 +411,7 @@ impl Loader {
             program.check()?;
             Ok(Arc::new(program))
         };
-        let failed = |error: ScxError| {
-            let (file, why) = (self.command.text.clone(), error.to_string());
-            SpecError::Scx { file, why }
-        };
+        let failed = |why: ScxError| SpecError::Scx { file: self.command.text.clone(), why };
         let program = program().map_err(failed)?;
         loaded.push((shape, program.clone()));
         Ok(program)

@@ -40,3 +40,11 @@ pub enum ValidateError {
         source: roost_engine::RunError,
     },
 }
+
+impl ValidateError {
+    /// Whether the scheduler ended the simulation.
+    pub fn is_by_scheduler(&self) -> bool {
+        let (Self::Run { source, .. } | Self::RunOf { source, .. }) = self else { return false };
+        matches!(source, roost_engine::RunError::Scheduler { .. })
+    }
+}
