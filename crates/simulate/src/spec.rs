@@ -114,6 +114,19 @@ pub enum SpecError {
     /// A settings file could not be read.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A kernel's version was given to roost, which has none in the simulation.
+    #[error(
+        "{name}: in the simulation roost is one program without versions, on Linux {kernel}: write roost{settings}, or \
+         fair@{kernel}+cling for the fair class with one of roost's mechanisms; with --on vm {name} runs on that \
+         kernel",
+        kernel = SCX_KERNEL
+    )]
+    RoostVersion {
+        /// The scheduler's name.
+        name: String,
+        /// Its settings, with the `+` before them.
+        settings: String,
+    },
     /// The setting exists only for roost.
     #[error("{name}: only roost has {setting}: roost+{part}")]
     LiveSetting {
@@ -200,6 +213,10 @@ impl SchedulerSpec {
                 return Err(SpecError::LivePolicy { name: name.to_owned() });
             }
             return Ok((Self::Scx(ScxSpec::roost(name)?), Vec::new()));
+        }
+        if name.strip_prefix(ROOST).is_some_and(|rest| rest.starts_with('@')) {
+            let settings = name.find('+').map_or("", |at| &name[at..]).to_owned();
+            return Err(SpecError::RoostVersion { name: name.to_owned(), settings });
         }
         let mut features = String::new();
         let mut notes = Vec::new();

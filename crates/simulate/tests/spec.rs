@@ -42,6 +42,16 @@ fn a_name_that_only_a_real_kernel_has_says_where_it_runs() {
 }
 
 #[test]
+fn a_version_of_roost_is_answered_with_what_the_simulation_has() {
+    let error = refused("roost@7.2+no-cling+slice-us=1000");
+    let wanted = "roost@7.2+no-cling+slice-us=1000: in the simulation roost is one program without versions, on Linux \
+                  7.2: write roost+no-cling+slice-us=1000, or fair@7.2+cling for the fair class";
+    assert!(error.starts_with(wanted), "{error}");
+    assert!(refused("roost@").contains("write roost, or fair@7.2+cling"), "{}", refused("roost@"));
+    assert!(refused("roosty@7.2").contains("write fair@VERSION"), "it is another name");
+}
+
+#[test]
 fn a_clone_with_the_same_seed_has_the_same_outcome_and_another_seed_another() {
     let simulation =
         Simulation::named("2n2l4c", "hackbench:groups=1,loops=20", None, "fair@7.2").unwrap();
