@@ -154,7 +154,8 @@ fn add_types(asked: &[Asked], description: &mut Description) {
     }
 }
 
-fn settings(object: &Object) -> Vec<Setting> {
+/// The variables that users can set.
+pub(crate) fn settings(object: &Object) -> Vec<Setting> {
     let of = |section: &DataSection, variable: &Variable| {
         let value = object.number(section, variable)?;
         let (name, of) = (variable.name.clone(), object.btf.written(variable.of));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::arena::{Arena, PAGE, TO_USER};
 use crate::btf::{Kind, essential};
 use crate::class;
+use crate::describe::settings;
 use crate::error::ScxError;
 use crate::groups;
 use crate::helpers;
@@ -73,6 +74,8 @@ pub struct Program {
     pub(crate) counters: Vec<OwnCounter>,
     /// Whether its pointers are checked before it runs.
     pub(crate) checks_pointers: bool,
+    /// Whether it comes from a scheduler's own program, not from a file.
+    pub(crate) is_taken_over: bool,
 }
 
 /// An initial entry of a map.
@@ -124,6 +127,7 @@ impl Program {
             runs,
             counters,
             checks_pointers: true,
+            is_taken_over: false,
         };
         program.set_kernel_constants();
         Ok(program)
@@ -159,9 +163,7 @@ impl Program {
         let bad = |why: String| Err(ScxError::Setting(format!("{name}={value}: {why}")));
         let Some((_, variable)) = self.object.variable(name).filter(|(_, found)| found.global)
         else {
-            return bad(
-                "the object has no such global variable; `roost scx FILE` lists them".into()
-            );
+            return bad(self.no_variable(name));
         };
         let written = self.object.btf.written(variable.of);
         let Some(signed) = self.object.is_signed_number(variable.of) else {
@@ -186,6 +188,16 @@ impl Program {
             None => return bad(format!("that is no {written}")),
         }
         Ok(())
+    }
+
+    /// Why a global variable cannot be set that the object does not have.
+    fn no_variable(&self, wrong: &str) -> String {
+        let settings = settings(&self.object);
+        let names = settings.iter().map(|setting| setting.name.as_str());
+        let near = roost_names::did_you_mean(wrong, names);
+        let near = near.map_or_else(String::new, |question| format!("; {question}"));
+        let given = if self.is_taken_over { "PROGRAM" } else { "FILE" };
+        format!("the object has no such global variable; `roost scx {given}` lists them{near}")
     }
 
     /// Sets a variable, as a loader does before it loads the object.

@@ -488,6 +488,7 @@ impl<'a> Takeover<'a> {
             runs,
             counters: Vec::new(),
             checks_pointers: true,
+            is_taken_over: true,
         })
     }
 }

@@ -217,6 +217,12 @@ fn a_program_that_is_taken_over_decides_as_the_one_in_the_object() {
 }
 
 #[test]
+fn a_variable_that_is_not_there_is_answered_with_the_command_that_lists_them() {
+    let error = taken_over(&loaded(SMALL)).unwrap().set("slize_ns", "1").unwrap_err().to_string();
+    assert!(error.ends_with("`roost scx PROGRAM` lists them; did you mean slice_ns?"), "{error}");
+}
+
+#[test]
 fn entries_of_maps_and_runs_of_programs_are_taken_over() {
     let mut loaded = loaded(SMALL);
     let cpus = 16;

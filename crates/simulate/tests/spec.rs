@@ -112,5 +112,8 @@ fn a_sched_ext_program_that_cannot_be_had_is_told_with_its_file() {
     let no_object = format!("scx:{}", file!());
     assert_eq!(refused(&no_object).lines().count(), 1);
     let unknown = refused(&format!("scx:{SMALL}+slize_ns=1"));
-    assert!(unknown.contains("slize_ns=1") && unknown.contains("roost scx"), "{unknown}");
+    let wanted = "no such global variable; `roost scx FILE` lists them; did you mean slice_ns?";
+    assert!(unknown.ends_with(wanted), "{unknown}");
+    let far = refused(&format!("scx:{SMALL}+nosuch=1"));
+    assert!(far.ends_with("`roost scx FILE` lists them"), "{far}");
 }
