@@ -72,6 +72,42 @@ fn a_program_that_ends_tells_how_and_what_it_said_last() {
     assert!(killed.contains("was ended by signal 9 before"), "{killed}");
 }
 
+/// A script that answers as schedulers do: `--help` with a long text, a wrong option with a usage text, and `-x` with a
+/// log whose last line says what failed.
+const SCRIPT: &str = r#"#!/bin/sh
+option() { echo "  --option-$1  does $1"; }
+case "$1" in
+--help)
+    echo "scx_mine: keeps tasks apart"; echo; echo "Usage: scx_mine [OPTIONS]"
+    for i in 1 2 3 4 5; do option $i; done;;
+-x) for i in 1 2 3 4 5; do echo "step $i"; done; echo "Error: no memory"; exit 1;;
+*) echo "error: unexpected argument '$1'" >&2; echo "Usage: scx_mine"; option 1; option 2; option 3; exit 2;;
+esac
+"#;
+
+#[test]
+fn a_usage_text_is_told_from_its_beginning_and_a_log_from_its_end() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("scx_mine");
+    std::fs::write(&script, SCRIPT).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let told = |option: &str| error(&format!("{} {option}", script.display()));
+    let help = told("--help");
+    assert!(help.contains("exited with status 0 before it attached a scheduler"), "{help}");
+    let first = "it printed: scx_mine: keeps tasks apart | Usage: scx_mine [OPTIONS] | --option-1  does 1 | ";
+    assert!(help.contains(first) && help.ends_with(" | and 3 more lines"), "{help}");
+    let wrong = told("--nosuch");
+    let first = "it printed: error: unexpected argument '--nosuch' | Usage: scx_mine | --option-1";
+    assert!(wrong.contains("exited with status 2") && wrong.contains(first), "{wrong}");
+    assert!(wrong.ends_with(" | and 1 more line"), "{wrong}");
+    let failed = told("-x");
+    assert!(
+        failed.ends_with("it printed: step 3 | step 4 | step 5 | Error: no memory"),
+        "{failed}"
+    );
+}
+
 #[test]
 fn a_program_that_takes_too_long_is_ended() {
     let began = Instant::now();
@@ -90,7 +126,7 @@ fn it_sees_the_made_up_machine() {
     assert_eq!(printed("/bin/uname -r"), roost_scx::SHIPPED_VERSION);
     assert_eq!(printed("/usr/bin/nproc"), "16");
     assert_eq!(printed("/usr/bin/id -u"), "0");
-    assert!(printed("/bin/ls /sys/devices/system/node").contains("node0 | node1"));
+    assert!(printed("/bin/ls -r /sys/devices/system/node").contains("node1 | node0"));
     let error = error("/bin/cat /sys/class/net");
     assert!(error.contains("the made-up machine has no /sys/class/net"), "{error}");
 }

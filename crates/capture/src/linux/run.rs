@@ -19,7 +19,7 @@ use crate::error::{CaptureError, Why};
 /// How long one wait for a call takes at most.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How many bytes of what the program prints are kept, and how many lines are shown.
+/// How many of the last bytes that the program prints are kept, and how many lines are shown.
 const KEPT: usize = 1 << 16;
 const SHOWN: usize = 4;
 
@@ -59,7 +59,8 @@ fn watched(
             sandbox.listener.answer(&call, answer);
         } else if let Some(status) = sandbox.child.try_wait().map_err(broken)? {
             printed.take(&mut sandbox.output);
-            return Err(Why::Ended { how: how(status), said: said(&system, &printed) });
+            let told = printed.telling_lines(status.success());
+            return Err(Why::Ended { how: how(status), said: said(&system, &told) });
         }
         printed.take(&mut sandbox.output);
         if stop.load(Ordering::Relaxed) {
@@ -67,7 +68,8 @@ fn watched(
         }
         if Instant::now() > deadline {
             let seconds = limit.as_secs();
-            return Err(Why::TooSlow { seconds, said: said(&system, &printed) });
+            let told = printed.telling_lines(false);
+            return Err(Why::TooSlow { seconds, said: said(&system, &told) });
         }
     }
 }
@@ -81,8 +83,8 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// What a program asked for in vain, and the last lines that it printed.
-fn said(system: &System, printed: &Printed) -> String {
+/// What a program asked for in vain, and what it printed.
+fn said(system: &System, lines: &[String]) -> String {
     let mut said = String::new();
     let vain: Vec<&str> =
         system.bpf.lacks.iter().chain(&system.refused).map(String::as_str).collect();
@@ -92,14 +94,13 @@ fn said(system: &System, printed: &Printed) -> String {
     if !system.missing.is_empty() {
         said += &format!("; the made-up machine has no {}", system.missing.join(", "));
     }
-    let lines = printed.last_lines();
     if !lines.is_empty() {
         said += &format!("; it printed: {}", lines.join(" | "));
     }
     said
 }
 
-/// The last part of what a program printed.
+/// The last part of what a program printed. A usage text fits.
 struct Printed(Vec<u8>);
 
 impl Printed {
@@ -119,11 +120,20 @@ impl Printed {
         }
     }
 
-    /// The last lines that are not empty, without control characters.
-    fn last_lines(&self) -> Vec<String> {
+    /// The lines that tell most, without control characters and empty lines: the first ones of a usage text or an
+    /// answer, whose end is the list of its options, else the last ones. `has_answered`: whether the program ended as
+    /// if nothing was wrong.
+    fn telling_lines(&self, has_answered: bool) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.0);
         let lines = text.lines().map(|line| line.trim().replace(char::is_control, "?"));
-        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(SHOWN)..].to_vec()
+        let mut lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+        let more = lines.len().saturating_sub(SHOWN);
+        let is_usage = |line: &String| line.to_lowercase().starts_with("usage:");
+        if more > 0 && (has_answered || lines.iter().any(is_usage)) {
+            lines.truncate(SHOWN);
+            lines.push(format!("and {more} more {}", if more == 1 { "line" } else { "lines" }));
+            return lines;
+        }
+        lines.split_off(more)
     }
 }
