@@ -58,12 +58,13 @@ impl Control<'_> {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RunError {
     /// [`Control::stop`] was set.
-    #[error("interrupted after {0} ns of simulated time")]
+    #[error("interrupted after {} of simulated time", Time(*.0))]
     Stopped(u64),
     /// Tasks remain, and nothing can ever wake them.
     #[error(
-        "workload {workload}: deadlock after {at_ns} ns: {waiting} tasks sleep and nothing will \
-         wake them (first: {first}); give the workload a duration or mend its signals and locks"
+        "workload {workload}: deadlock after {}: {waiting} tasks sleep and nothing will \
+         wake them (first: {first}); give the workload a duration or mend its signals and locks",
+        Time(*.at_ns)
     )]
     Deadlock {
         /// The workload's name.
@@ -77,7 +78,8 @@ pub enum RunError {
     },
     /// The scheduler ended the run ([`World::end_run`]).
     #[error(
-        "workload {workload}: the scheduler ended the run after {at_ns} ns: {reason} ({tasks})"
+        "workload {workload}: the scheduler ended the run after {}: {reason} ({tasks})",
+        Time(*.at_ns)
     )]
     Scheduler {
         /// The workload's name.
@@ -91,8 +93,9 @@ pub enum RunError {
     },
     /// The duration ended the run before it could measure anything ([`Outcome::too_short`]).
     #[error(
-        "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
+        "workload {workload}: after {} of simulated time {created} tasks had been created, and \
          {missing}; {}",
+        Time(*.at_ns),
         longer(*.enough_ns, *.ends, .stalls.as_deref())
     )]
     NothingReached {

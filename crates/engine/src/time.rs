@@ -1,5 +1,6 @@
 //! Simulated time.
 
+use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
 /// A moment of simulated time: nanoseconds since the start of the run.
@@ -20,6 +21,18 @@ impl Time {
     #[inline]
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// For people: s or ms with three decimals, or ns below a microsecond.
+impl fmt::Display for Time {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, thousandths, unit) = match self.0 {
+            ns @ 0..1_000 => return write!(out, "{ns} ns"),
+            ns @ 1_000..1_000_000_000 => (ns / 1_000_000, ns / 1_000 % 1000, "ms"),
+            ns => (ns / 1_000_000_000, ns / 1_000_000 % 1000, "s"),
+        };
+        write!(out, "{whole}.{thousandths:03} {unit}")
     }
 }
 
@@ -45,5 +58,25 @@ impl Sub for Time {
     fn sub(self, earlier: Self) -> u64 {
         debug_assert!(self >= earlier, "time moved back: {self:?} - {earlier:?}");
         self.0 - earlier.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_seconds_or_milliseconds() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "0.001 ms"),
+            (12_345_678, "12.345 ms"),
+            (999_999_999, "999.999 ms"),
+            (1_000_000_000, "1.000 s"),
+            (30_012_345_678, "30.012 s"),
+        ] {
+            assert_eq!(Time(ns).to_string(), text);
+        }
     }
 }

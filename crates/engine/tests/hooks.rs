@@ -142,7 +142,7 @@ fn a_scheduler_that_cannot_go_on_ends_the_run_with_its_reason() {
     let tasks = vec![bound("a", vec![SLEEP]), bound("b", vec![SLEEP])];
     let error = result(&workload(tasks), &told).unwrap_err().to_string();
     assert!(error.starts_with("workload test: the scheduler ended the run after "), "{error}");
-    assert!(error.contains(" ns: b is not welcome (running: "), "{error}");
+    assert!(error.contains(" ms: b is not welcome (running: "), "{error}");
     assert!(error.contains("b 3 on CPU 0"), "the root task is 1: {error}");
 }
 

@@ -1019,6 +1019,9 @@ fn a_sched_ext_program_is_compared_and_what_it_does_wrong_ends_the_run() {
     assert!(table.contains(&scx) && table.contains("select_cpu_instructions"), "{table}");
     let wild = fails(&[&compare[..], &[&format!("scx:{SMALL}+fault=1")]].concat(), 1);
     assert!(wild.contains("access to 0xdeadbeef000 in small_select_cpu"), "{wild}");
+    let (_, after) = wild.split_once("ended the run after ").unwrap();
+    let (at, rest) = after.split_once(' ').unwrap();
+    assert!(at.contains('.') && rest.starts_with("ms: "), "{wild}");
     // Tasks that it loses are told by the watchdog only after 30 s.
     let lost = format!("scx:{SMALL}+fault=3");
     let output = roost(&[&compare[..], &["--duration", "2s", &lost]].concat());
