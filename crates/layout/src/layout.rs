@@ -2,7 +2,7 @@
 //!
 //! The LLCs of a node have consecutive numbers, and so do the siblings of a core. Nodes without CPUs are left out.
 
-use roost_machine::Machine;
+use roost_machine::{Machine, count};
 use roost_policy::numa_imbalance::{LevelSpan, Rule, Walk, step};
 
 /// The rule for tolerating an imbalance between nodes: the kernel's rule since 6.0.
@@ -210,10 +210,10 @@ impl Layout {
             if self.smt > 1 { format!(", {} threads per core", self.smt) } else { "".into() };
         let guesses: String = self.guesses.iter().map(|guess| format!("; {guess}")).collect();
         format!(
-            "{} CPUs in {} LLCs on {} nodes{cores}{guesses}",
-            self.cpus.len(),
-            self.llcs.len(),
-            self.nodes.len()
+            "{} in {} on {}{cores}{guesses}",
+            count(self.cpus.len(), "CPU"),
+            count(self.llcs.len(), "LLC"),
+            count(self.nodes.len(), "node")
         )
     }
 }
@@ -304,6 +304,7 @@ mod tests {
     #[test]
     fn one_llc_and_one_node() {
         let layout = layout("node:1 l3:1 core:4 pu:1");
+        assert!(layout.summary().starts_with("4 CPUs in 1 LLC on 1 node"), "{}", layout.summary());
         assert_eq!((layout.llcs.len(), layout.nodes.len(), layout.smt), (1, 1, 1));
         assert_eq!(layout.nodes[0].near, [0]);
     }

@@ -68,6 +68,7 @@ use error::LiveError;
 use generated::{lister, observer, skeleton};
 use options::Options;
 use roost_layout::Layout;
+use roost_machine::count;
 use roost_settings::{Action, Invocation};
 use scheduler::Ending;
 use stats::Service;
@@ -132,8 +133,12 @@ fn described(layout: &Layout) -> String {
     let mut text = format!("# machine: {}\n", layout.summary());
     for node in &layout.nodes {
         text += &format!(
-            "# node {}: {} CPUs in {} LLCs; numa-imbalance tolerates {} tasks in a domain of {} CPUs\n",
-            node.number, node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
+            "# node {}: {} in {}; numa-imbalance tolerates {} in a domain of {}\n",
+            node.number,
+            count(node.nr_cpus as usize, "CPU"),
+            count(node.nr_llcs as usize, "LLC"),
+            count(node.imb_numa_nr as usize, "task"),
+            count(node.numa_span as usize, "CPU")
         );
     }
     text
@@ -176,6 +181,13 @@ mod tests {
         layout.nodes[1].number = 2;
         let text = described(&layout);
         assert!(text.contains("# node 0: 8 CPUs") && text.contains("# node 2: 8 CPUs"), "{text}");
+    }
+
+    #[test]
+    fn one_is_told_as_one() {
+        let layout = Layout::of(&roost_machine::resolve("node:1 l3:1 core:1 pu:1").unwrap());
+        let text = described(&layout);
+        assert!(text.contains("# node 0: 1 CPU in 1 LLC; numa-imbalance tolerates "), "{text}");
     }
 
     #[test]

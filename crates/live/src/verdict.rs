@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use roost_layout::Layout;
+use roost_machine::count;
 use roost_settings::Settings;
 
 use crate::kernel;
@@ -85,7 +86,8 @@ fn gains(layout: &Layout, settings: &Settings) -> Vec<String> {
     if settings.is_on("sis-util") {
         let cpus = layout.llcs.iter().map(|llc| llc.nr_cpus).max().unwrap_or(0);
         lines.push(format!(
-            "gains: wakeups search fewer of an LLC's {cpus} CPUs when it is busy (sis-util)"
+            "gains: wakeups search fewer of an LLC's {} when it is busy (sis-util)",
+            count(cpus as usize, "CPU")
         ));
     }
     lines

@@ -48,7 +48,8 @@ fn write_machine(out: &mut String, m: &Machine, options: DrawOptions) -> std::fm
     Ok(())
 }
 
-fn count(n: usize, what: &str) -> String {
+/// A number of things, such as `1 LLC` or `2 LLCs`.
+pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

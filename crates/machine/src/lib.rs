@@ -37,7 +37,7 @@ use std::path::Path;
 
 pub use access::MemoryCosts;
 pub use cpuset::CpuSet;
-pub use draw::{DrawOptions, draw};
+pub use draw::{DrawOptions, count, draw};
 pub use error::MachineError;
 pub use power::{COSTS_MHZ, IdleState, Power};
 pub use presets::presets;

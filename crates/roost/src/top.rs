@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roost_machine::Machine;
+use roost_machine::{Machine, count};
 
 use crate::error::Error;
 
@@ -150,10 +150,12 @@ fn frame(
     let busy: u64 = columns.last().map_or(0, |column| column.iter().sum());
     let tenths = busy / 100;
     let heading = format!(
-        "{}.{} of {} CPUs busy, {runnable} tasks run or wait, {scheduler}",
+        "{}.{} of {} busy, {} or {}, {scheduler}",
         tenths / 10,
         tenths % 10,
-        machine.nr_cpus()
+        count(machine.nr_cpus(), "CPU"),
+        if runnable == 1 { "1 task runs".to_owned() } else { format!("{runnable} tasks run") },
+        if runnable == 1 { "waits" } else { "wait" }
     );
     let legend =
         "One row for each LLC, now at the right; a full block: all CPUs of the LLC are busy";

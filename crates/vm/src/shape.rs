@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use roost_machine::{Core, Cpu, CpuSet, Llc, Machine, Node};
+use roost_machine::{Core, Cpu, CpuSet, Llc, Machine, Node, count};
 
 use crate::error::VmError;
 
@@ -49,7 +49,8 @@ impl Shape {
             "choose a machine whose parts are all alike, as `node:2 l3:2 core:4 pu:1`";
         let cpus = machine.nr_cpus();
         if cpus > MAX_CPUS || machine.nodes.len() > MAX_NODES {
-            let problem = format!("it has {cpus} CPUs and {} nodes", machine.nodes.len());
+            let problem =
+                format!("it has {} and {}", count(cpus, "CPU"), count(machine.nodes.len(), "node"));
             return Err(error(problem, "up to 32 CPUs and 16 nodes can be emulated"));
         }
         let levels: [(&str, PartOf); 4] = [
