@@ -94,10 +94,29 @@ impl Real {
         let found = self.observations.get(&machine.name).and_then(|all| all.get(scenario.name));
         found.map(Vec::as_slice).ok_or_else(|| {
             let (scenario, machine) = (scenario.name, &machine.name);
+            let recorded = self.recorded();
             Error::Usage(format!(
-                "--from: the file has no observation of {scenario} on {machine}; leave out --from to measure it"
+                "--from: the file has no observation of {scenario} on {machine}; {recorded}, or leave out --from to \
+                 measure all"
             ))
         })
+    }
+
+    /// What the file has, as advice. Machines with the same scenarios stand together.
+    fn recorded(&self) -> String {
+        let mut alike: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
+        for (machine, scenarios) in &self.observations {
+            let names = scenarios.keys().map(String::as_str).collect();
+            alike.entry(names).or_default().push(machine);
+        }
+        let listed = alike.iter().map(|(scenarios, machines)| {
+            format!("{} on {}", scenarios.join(", "), machines.join(", "))
+        });
+        let listed: Vec<String> = listed.collect();
+        if listed.is_empty() {
+            return "it has none at all".to_owned();
+        }
+        format!("it has {}: name these with --scenario and --machine", listed.join("; "))
     }
 }
 
@@ -135,6 +154,8 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     let seeds: Vec<u64> = (0..SIMULATED_RUNS).map(|run| args.seed.wrapping_add(run)).collect();
     let pairs = machines.iter().flat_map(|machine| scenarios.iter().map(move |one| (machine, one)));
     let pairs: Vec<_> = pairs.collect();
+    // What is missing is told before anything is simulated.
+    pairs.iter().try_for_each(|(machine, scenario)| real.of(machine, scenario).map(drop))?;
     let agreements = pairs
         .par_iter()
         .map(|(machine, scenario)| {

@@ -117,8 +117,11 @@ fn show(args: &ValidateArgs, programs: &Programs, compared: &[Comparison]) -> Re
 impl Programs {
     fn of(&self, spec: &str) -> Result<Result<&[Counted], String>, Error> {
         let runs = self.runs.get(spec).ok_or_else(|| {
+            let recorded: Vec<&str> = self.runs.keys().map(String::as_str).collect();
             Error::Usage(format!(
-                "--from: the file has no run of {spec}; leave out --from to measure it"
+                "--from: the file has no run of {spec}; it has {}: name these with --workloads, or leave out --from to \
+                 measure all",
+                recorded.join(" ")
             ))
         })?;
         Ok(runs.as_ref().map(Vec::as_slice).map_err(String::clone))

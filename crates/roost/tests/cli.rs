@@ -702,6 +702,15 @@ mod mistakes {
                 &["validate", "--scheduler", "roost", "--from", "tests/data/linux-7.2.json"],
                 &["linux-7.2.json: it has observations of fair@7.2", "add --scheduler fair@7.2"],
             ),
+            (
+                &["validate", "--scheduler", "roost", "--from", "tests/data/roost-7.2.json"],
+                &[
+                    "has no observation of ",
+                    " on 2n2l4c; ",
+                    "it has above, barrier, below, broad, burst50, ",
+                    "nice, noise on 1s2n4l2c, 2n2l2c2t, 2n2l4c: name these with --scenario and --machine",
+                ],
+            ),
             (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 3.9, 5.2, 5.16"]),
             (
                 &["machine", "zen3-2s", "--kernel", "7.2", "--cpu", "256"],
