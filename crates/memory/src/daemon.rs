@@ -23,7 +23,7 @@ const HUGE_BYTES: u64 = CHUNK as u64 * PAGE;
 /// Largest number of pages moved in one call: 64 MiB.
 const MOVED_AT_ONCE: u64 = 16_384;
 
-/// Pages examined in a step: examining costs a hundredth of moving, or less.
+/// Pages examined in a step: examining costs a twentieth of moving, or less, and so a step 3 ms.
 const LOOKED_AT_ONCE: usize = 32_768;
 
 /// Pages of 1000 that must be on other nodes before a move begins. (Assumption: fewer cost less
