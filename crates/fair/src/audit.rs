@@ -123,15 +123,14 @@ impl Fair {
         );
     }
 
-    /// A CPU with runnable tasks does not look idle, and the set of CPUs with only SCHED_IDLE tasks
-    /// is right.
+    /// A CPU with tasks on its queue does not look idle: statistics of groups rely on this. The set of
+    /// CPUs with only SCHED_IDLE tasks is right.
     fn audit_idle(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
-        let busy = rq.nr_runnable > 0;
         assert!(
-            !(busy && world.is_idle(cpu)),
-            "{} runnable tasks, but idle: {}",
-            rq.nr_runnable,
+            rq.nr_running == 0 || !world.is_idle(cpu),
+            "{} tasks on its queue, but idle: {}",
+            rq.nr_running,
             at(world, cpu)
         );
         let known = self.features.placement.knows_sched_idle_cpus;

@@ -152,6 +152,15 @@ impl Balancer {
         }
     }
 
+    /// How many of the CPUs of [`Balancer::considered`] are in `set`.
+    #[inline]
+    pub(crate) fn nr_considered_in(&self, group: GroupId, span: &CpuSet, set: &CpuSet) -> u32 {
+        let words = self.group_words[group].clone();
+        let masks = span.words()[words.clone()].iter().zip(&self.candidates.words()[words.clone()]);
+        let masks = masks.zip(&set.words()[words]);
+        masks.map(|((span, considered), set)| (span & considered & set).count_ones()).sum()
+    }
+
     /// Records that `executor` fetched `lines` cache lines from `from`, to be paid later.
     #[inline]
     pub(crate) fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {

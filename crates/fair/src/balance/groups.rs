@@ -7,7 +7,7 @@ use super::CAPACITY;
 use super::imbalance::Rules;
 use super::pass::Pass;
 use crate::domain::{Flags, Group, GroupId};
-use crate::state::{Fair, LINES_PER_QUEUE, Rq};
+use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::stats::IdleType;
 
 /// How much a group needs help, least first (`enum group_type`). The kernel's type asym_packing
@@ -89,17 +89,6 @@ impl GroupStats {
             prefer_sibling: group.flags.has(Flags::PREFER_SIBLING),
             ..Self::default()
         }
-    }
-
-    /// Adds one CPU.
-    #[inline]
-    fn add(&mut self, rq: &Rq, idle: bool) {
-        self.load += rq.avg.load_avg;
-        self.util += rq.avg.util_avg.max(rq.util_est).min(CAPACITY);
-        self.runnable += rq.avg.runnable_avg;
-        self.nr_running += rq.nr_running;
-        self.nr_runnable += rq.nr_runnable;
-        self.idle_cpus += u32::from(idle);
     }
 
     /// Whether tasks wait for CPU time (`group_is_overloaded`). `pct` is the domain's imbalance_pct.
@@ -270,13 +259,26 @@ impl Fair {
     #[inline]
     fn group_stats(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
         let group = self.topology.group(id);
-        let mut stats = GroupStats::of(group, self.balance.capacity(id));
+        // In few variables, so that they stay in registers: the numbers of tasks share one.
+        let (mut load, mut util, mut runnable, mut nr, mut most) = (0, 0, 0, 0_u64, 0);
         self.balance.for_each_considered(id, &group.span, |cpu| {
             let rq = &self.rqs[cpu];
-            stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
-            *overloaded |= rq.nr_running > 1;
+            load += rq.avg.load_avg;
+            util += rq.avg.util_avg.max(rq.util_est).min(CAPACITY);
+            runnable += rq.avg.runnable_avg;
+            nr += u64::from(rq.nr_runnable) << 32 | u64::from(rq.nr_running);
+            most = most.max(rq.nr_running);
         });
-        stats
+        *overloaded |= most > 1;
+        GroupStats {
+            load,
+            util,
+            runnable,
+            nr_running: nr as u32,
+            nr_runnable: (nr >> 32) as u32,
+            idle_cpus: self.balance.nr_considered_in(id, &group.span, world.idle_cpus()),
+            ..GroupStats::of(group, self.balance.capacity(id))
+        }
     }
 
     /// See [`GroupStats::misfit_load`].
