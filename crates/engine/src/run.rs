@@ -21,7 +21,7 @@ use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
 use crate::task::{State, Task};
 use crate::time::Time;
-use crate::totals::{LatencyRecords, Marks, Measured, Totals};
+use crate::totals::{LatencyCounts, Marks, Measured, Totals};
 use crate::trace::{KnowsTasks, LeftAs, TraceTask, Tracer};
 use crate::workers::{self, Worker};
 use crate::world::{Arrival, InterruptTime, Looking, World};
@@ -189,7 +189,7 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) root_program: &'a [Op],
     /// The program of each template: closer together than the templates.
     pub(crate) programs: Vec<&'a [Op]>,
-    latencies: LatencyRecords,
+    latencies: LatencyCounts,
     pub(crate) tick_ns: u64,
     pub(crate) free: Vec<TaskId>,
     next_pid: u32,
@@ -331,7 +331,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             affinities,
             root_program,
             programs: workload.templates.iter().map(|spec| &spec.program.ops[..]).collect(),
-            latencies: LatencyRecords::new(workload),
+            latencies: LatencyCounts::new(workload),
             free: Vec::new(),
             next_pid: 1,
             live: 0,
@@ -934,8 +934,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// All counts up to now.
-    fn totals(&mut self) -> Totals {
-        self.latencies.record_pending();
+    fn totals(&self) -> Totals {
         Totals::now(&self.world, &self.scheduler, &self.shared, &self.latencies)
     }
 

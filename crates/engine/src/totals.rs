@@ -35,7 +35,7 @@ impl Totals {
         world: &World,
         scheduler: &S,
         shared: &Shared,
-        latencies: &LatencyRecords,
+        latencies: &LatencyCounts,
     ) -> Self {
         let mut engine = Vec::new();
         let run_ns = world.run_ns_now();
@@ -52,7 +52,7 @@ impl Totals {
         Self {
             ns: world.now().ns(),
             counts: shared.counts.clone(),
-            latencies: latencies.clone(),
+            latencies: latencies.records(),
             engine,
             scheduler: of_scheduler,
             histograms,
@@ -158,30 +158,43 @@ const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 /// Resolution of the latency records: 3 significant digits.
 const LATENCY_DIGITS: u8 = 3;
 
-/// Number of latencies that are recorded at once. Then the processor fetches several places of the records at a time.
-const MOST_PENDING: usize = 128;
+/// Latencies with the same highest bits count as one: enough bits for [`LATENCY_DIGITS`], as in the records.
+const LATENCY_BITS: u32 = 11;
+/// Number of places for each power of two above the first ones.
+const PLACES: usize = 1 << (LATENCY_BITS - 1);
 
-/// Wakeup latencies of the task classes that some metric needs.
-#[derive(Clone, Default)]
-pub(crate) struct LatencyRecords {
-    classes: Vec<(String, Latencies<u64>)>,
-    /// Latencies that are not in the records yet, in ns, with the number of their class.
-    pending: Vec<(u16, u64)>,
+/// The place at which a latency is counted.
+#[inline]
+fn place_of(ns: u64) -> usize {
+    let ns = ns.min(MAX_LATENCY_NS);
+    let dropped = (u64::BITS - LATENCY_BITS).saturating_sub(ns.leading_zeros());
+    dropped as usize * PLACES + (ns >> dropped) as usize
 }
 
-impl LatencyRecords {
+/// The least latency that is counted at a place, ns.
+fn latency_at(place: usize) -> u64 {
+    let dropped = (place / PLACES).saturating_sub(1);
+    ((place - dropped * PLACES) as u64) << dropped
+}
+
+/// Counts the wakeup latencies of the task classes that some metric needs. To put each of them into the records at once
+/// would take more instructions (docs/notes/2026-11-25-speed.md).
+pub(crate) struct LatencyCounts {
+    /// Each class with its counts, by [`place_of`].
+    classes: Vec<(String, Box<[u64]>)>,
+}
+
+impl LatencyCounts {
     pub(crate) fn new(workload: &Workload) -> Self {
-        let mut classes: Vec<(String, Latencies<u64>)> = Vec::new();
+        let mut classes: Vec<(String, Box<[u64]>)> = Vec::new();
         for metric in &workload.metrics {
             let Some(class) = latency_class(metric) else { continue };
-            if classes.iter().any(|(name, _)| name == class) {
-                continue;
-            }
-            if let Ok(record) = Latencies::new_with_bounds(1, MAX_LATENCY_NS, LATENCY_DIGITS) {
-                classes.push((class.to_owned(), record));
+            if !classes.iter().any(|(name, _)| name == class) {
+                let places = place_of(MAX_LATENCY_NS) + 1;
+                classes.push((class.to_owned(), vec![0; places].into()));
             }
         }
-        Self { classes, pending: Vec::with_capacity(MOST_PENDING) }
+        Self { classes }
     }
 
     pub(crate) fn index_of(&self, class: &str) -> Option<u16> {
@@ -190,20 +203,34 @@ impl LatencyRecords {
 
     #[inline]
     pub(crate) fn record(&mut self, class: u16, ns: u64) {
-        self.pending.push((class, ns));
-        if self.pending.len() == MOST_PENDING {
-            self.record_pending();
-        }
+        self.classes[class as usize].1[place_of(ns)] += 1;
     }
 
-    /// Puts pending latencies into the records.
-    #[inline(never)]
-    pub(crate) fn record_pending(&mut self) {
-        for (class, ns) in self.pending.drain(..) {
-            self.classes[class as usize].1.saturating_record(ns);
+    /// What was recorded.
+    pub(crate) fn records(&self) -> LatencyRecords {
+        let mut classes = Vec::new();
+        for (class, counts) in &self.classes {
+            // The bounds are valid.
+            let Ok(mut record) = Latencies::new_with_bounds(1, MAX_LATENCY_NS, LATENCY_DIGITS)
+            else {
+                continue;
+            };
+            for (place, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                record.saturating_record_n(latency_at(place), count);
+            }
+            classes.push((class.clone(), record));
         }
+        LatencyRecords { classes }
     }
+}
 
+/// Wakeup latencies by task class.
+#[derive(Clone, Default)]
+pub(crate) struct LatencyRecords {
+    classes: Vec<(String, Latencies<u64>)>,
+}
+
+impl LatencyRecords {
     /// Removes the latencies recorded before.
     fn subtract(&mut self, before: &Self) {
         for ((_, record), (_, before)) in self.classes.iter_mut().zip(&before.classes) {
@@ -228,5 +255,27 @@ fn latency_class(metric: &Metric) -> Option<&str> {
         | MetricKind::SecondsSince { .. }
         | MetricKind::Rate { .. }
         | MetricKind::BestRate { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A record counts a latency where it counts the one that stands for it, and places are in the latencies'
+        /// order.
+        #[test]
+        fn latencies_that_share_a_place_are_one_in_the_records(bits in 0..42_u32, ns in any::<u64>()) {
+            let ns = ns >> (63 - bits);
+            let place = place_of(ns);
+            let stands_for_it = latency_at(place);
+            let record = Latencies::<u64>::new_with_bounds(1, MAX_LATENCY_NS, LATENCY_DIGITS);
+            let record = record.expect("the bounds are valid");
+            prop_assert!(record.equivalent(ns.min(MAX_LATENCY_NS), stands_for_it));
+            prop_assert_eq!(place_of(stands_for_it), place);
+            prop_assert!(stands_for_it == 0 || place_of(stands_for_it - 1) == place - 1);
+        }
     }
 }

@@ -181,6 +181,8 @@ pub(crate) struct Process {
 pub(crate) struct CacheAware {
     /// Whether cache-aware scheduling is on and there are several LLCs (`sched_cache_enabled()`).
     pub(crate) active: bool,
+    /// Whether any task has preferred an LLC so far.
+    pub(crate) any_preferred: bool,
     /// Length of an epoch in jiffies.
     period: u64,
     /// Size limit of a process, in LLCs (`llc_aggr_tolerance`).
@@ -204,6 +206,7 @@ impl CacheAware {
         let bytes = |span| first(span).map_or(0, |llc| machine.llc_bytes(llc));
         Self {
             active: features.switches.sched_cache && has_several_llcs(topology),
+            any_preferred: false,
             period: gather.epoch_period.unwrap_or(features.hz / EPOCHS_A_SECOND).max(1).into(),
             tolerance: gather.aggr_tolerance,
             timeout: gather.epoch_affinity_timeout.into(),
@@ -383,6 +386,7 @@ impl Fair {
             let rq = &mut self.rqs[cpu].cache;
             rq.count_out(state);
             state.preferred_llc = preferred;
+            self.cache.any_preferred |= preferred.is_some();
             rq.count_in(state);
         }
     }

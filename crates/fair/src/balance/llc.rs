@@ -119,10 +119,11 @@ impl Fair {
         }
     }
 
-    /// The LLC that the pass gathers tasks on, if its domain is larger than that LLC.
+    /// The LLC that the pass gathers tasks on, if its domain is larger than that LLC and some task
+    /// may prefer it.
     pub(super) fn llc_to_gather_on(&self, pass: &Pass) -> Option<u32> {
         let beyond = !self.topology.domain(pass.domain).has(Flags::SHARE_LLC);
-        (self.cache.active && beyond).then(|| self.topology.llc_of[pass.dst])
+        (self.cache.any_preferred && beyond).then(|| self.topology.llc_of[pass.dst])
     }
 
     /// Number of tasks on the queues of a group, outside `llc`, that prefer `llc`.

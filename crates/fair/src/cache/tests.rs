@@ -31,6 +31,7 @@ pub(crate) fn check_counts(fair: &Fair) {
 pub(crate) fn gather_at(fair: &mut Fair, cpu: CpuId) {
     let process = &mut fair.cache.processes[0];
     (process.cpu, process.epoch) = (Some(cpu), u64::MAX / 2);
+    fair.cache.any_preferred = true;
     let llc = fair.topology.llc_of[cpu];
     for rq in &mut fair.rqs {
         for task in &rq.tasks {
