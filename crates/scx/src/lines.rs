@@ -121,6 +121,12 @@ impl Lines {
         (&self.owners, &self.copies)
     }
 
+    /// All lines: owners and copies.
+    #[inline]
+    pub(crate) fn all(&self) -> (&[Owners], &[u64]) {
+        (&self.owners, &self.copies)
+    }
+
     /// Has at least as many lines from now on.
     #[cold]
     #[inline(never)]

@@ -63,7 +63,11 @@ impl Lock {
             _ => self.held.clear(),
         }
         // Nobody asked for it later.
-        self.add(self.held.len(), at, ns);
+        match self.held.back_mut() {
+            Some((_, until)) if *until == at => *until += ns,
+            _ if ns > 0 => self.held.push_back((at, at + ns)),
+            _ => {}
+        }
         0
     }
 
@@ -78,7 +82,11 @@ impl Lock {
             }
             start = start.max(until);
         }
-        self.add(place, start, ns);
+        match place.checked_sub(1).and_then(|before| self.held.get_mut(before)) {
+            Some((_, until)) if *until == start => *until += ns,
+            _ if ns > 0 => self.held.insert(place, (start, start + ns)),
+            _ => {}
+        }
         start - at
     }
 
@@ -86,15 +94,6 @@ impl Lock {
     fn drop_over(&mut self, now: u64) {
         while self.held.front().is_some_and(|&(_, until)| until <= now) {
             self.held.pop_front();
-        }
-    }
-
-    /// Adds a time before the one at `place`.
-    fn add(&mut self, place: usize, start: u64, ns: u64) {
-        match place.checked_sub(1).and_then(|before| self.held.get_mut(before)) {
-            Some((_, until)) if *until == start => *until += ns,
-            _ if ns > 0 => self.held.insert(place, (start, start + ns)),
-            _ => {}
         }
     }
 }
@@ -141,13 +140,24 @@ impl Queue {
                 let not_after = |at: &(TaskId, Option<u64>)| {
                     at.1.is_none_or(|at| (time.wrapping_sub(at) as i64) >= 0)
                 };
-                let place = self.tasks.partition_point(not_after);
-                self.tasks.insert(place, (task, Some(time)));
+                // Mostly it is the last one.
+                match self.tasks.back().is_none_or(not_after) {
+                    true => self.tasks.push_back((task, Some(time))),
+                    false => {
+                        let place = self.tasks.partition_point(not_after);
+                        self.tasks.insert(place, (task, Some(time)));
+                    }
+                }
             }
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, task: TaskId) -> bool {
+        // Mostly it is the first one.
+        if self.tasks.front().is_some_and(|(first, _)| *first == task) {
+            return self.tasks.pop_front().is_some();
+        }
         let place = self.tasks.iter().position(|(known, _)| *known == task);
         place.and_then(|place| self.tasks.remove(place)).is_some()
     }

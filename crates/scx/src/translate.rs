@@ -232,24 +232,49 @@ enum End {
 }
 
 impl<H: Host> Side<'_, H> {
-    /// Sets the current addresses of memory and lines.
+    /// Sets the current addresses if something has moved since [`Side::refresh`]: memory, lines, and the list of
+    /// tasks' values grow. Tasks do not come during a call.
+    #[inline]
+    fn refresh_if_moved(&mut self, frame: &mut Frame) {
+        let bytes = self.host.memory().bytes_mut();
+        let memory = (bytes.as_ptr().wrapping_sub(BASE as usize), limit(bytes.len()));
+        let (owners, copies) = self.host.lines().0.all();
+        let lines = (before_first(owners), before_first(copies));
+        let (_, values) = self.host.task_values();
+        if memory != (frame.memory.cast_const(), frame.limit)
+            || lines != (frame.owners, frame.copies)
+            || (values.as_ptr(), values.len() as u64) != (frame.values, frame.values_len)
+        {
+            self.refresh(frame);
+        }
+    }
+
+    /// Sets the current addresses of memory, lines and tasks.
     #[inline]
     fn refresh(&mut self, frame: &mut Frame) {
         let bytes = self.host.memory().bytes_mut();
         let (memory, len) = (bytes.as_mut_ptr(), bytes.len());
         let (lines, _) = self.host.lines();
         frame.memory = memory.wrapping_sub(BASE as usize);
-        frame.limit = (len as u64).saturating_sub(7);
+        frame.limit = limit(len);
         let (owners, copies) = lines.covering(len);
-        let before = (BASE / LINE_BYTES) as usize;
-        frame.owners = owners.as_ptr().wrapping_sub(before);
-        frame.copies = copies.as_ptr().wrapping_sub(before);
+        (frame.owners, frame.copies) = (before_first(owners), before_first(copies));
         let (tasks, values) = self.host.task_values();
         (frame.tasks, frame.task_lines) = (tasks.as_ptr(), tasks.len() as u64);
         (frame.values, frame.values_len) = (values.as_ptr(), values.len() as u64);
         let (cpus, tasks) = self.host.task_cpus();
         (frame.cpus, frame.cpus_len) = (cpus, tasks as u64);
     }
+}
+
+/// [`Frame::limit`] of a memory of so many bytes.
+fn limit(bytes: usize) -> u64 {
+    (bytes as u64).saturating_sub(7)
+}
+
+/// Where the line with number 0 would be. The region's first line is the one with the number of [`BASE`].
+fn before_first<T>(lines: &[T]) -> *const T {
+    lines.as_ptr().wrapping_sub((BASE / LINE_BYTES) as usize)
 }
 
 /// Runs a callback. Returns 0 if the program cannot continue.
@@ -263,7 +288,7 @@ fn serve<H: Host>(
     let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
     let served = catch_unwind(AssertUnwindSafe(|| {
         let served = serve(side.host);
-        side.refresh(frame);
+        side.refresh_if_moved(frame);
         served
     }));
     side.end = Some(match served {
