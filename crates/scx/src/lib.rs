@@ -5,8 +5,9 @@
 //! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
 //! 3. [`describe`] lists what the object contains and needs, for people and scripts.
 //! 4. [`Program`] is an object prepared for a kernel, with settings, or what a loader gave to a kernel ([`Loaded`]).
-//!    [`Scx`] runs it as a scheduler of the engine: by
-//!    the reference interpreter or, if it runs for long, as machine code.
+//!    Its pointers are checked as the kernel's verifier does (`pointers.rs`).
+//! 5. [`Scx`] runs it as a scheduler of the engine: by the reference interpreter or, if it runs for long, as machine
+//!    code.
 //!
 //! For any input bytes, the result is an object or an error of one line.
 
