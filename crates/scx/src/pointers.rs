@@ -34,7 +34,7 @@ use crate::object::Target;
 use crate::program::Program;
 use crate::relocate::POISON;
 
-use rules::Rules;
+use rules::KernelRules;
 use value::{NULL, State, Value};
 
 /// If more instructions are followed, the program is not checked. The verifier gives up after as many
@@ -60,7 +60,7 @@ pub(crate) fn check(program: &Program) -> Result<(), ScxError> {
 struct Flow<'a> {
     program: &'a Program,
     code: &'a [Instruction],
-    rules: Rules<'a>,
+    rules: KernelRules<'a>,
     /// Whether an instruction is the target of a jump or the first of a function.
     meets: Vec<bool>,
     /// Before these instructions.
@@ -83,7 +83,15 @@ impl<'a> Flow<'a> {
             }
         }
         let (states, waiting) = (BTreeMap::new(), BTreeSet::new());
-        Self { program, code, rules: Rules::new(program), meets, states, waiting, lost: false }
+        Self {
+            program,
+            code,
+            rules: KernelRules::new(program),
+            meets,
+            states,
+            waiting,
+            lost: false,
+        }
     }
 
     /// Begins at each hook that is called, and at each function that the loader had run.

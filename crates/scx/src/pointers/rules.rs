@@ -45,7 +45,7 @@ struct Kfunc {
 }
 
 /// The rules for one program on one kernel.
-pub(super) struct Rules<'a> {
+pub(super) struct KernelRules<'a> {
     program: &'a Program,
     btf: &'a Btf,
     task: TypeId,
@@ -57,7 +57,7 @@ pub(super) struct Rules<'a> {
     hooks: Vec<Vec<Value>>,
 }
 
-impl<'a> Rules<'a> {
+impl<'a> KernelRules<'a> {
     pub(super) fn new(program: &'a Program) -> Self {
         let btf = &program.kernel.btf;
         let kfunc = |resolved: &Resolved| match resolved {
