@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use roost_report::Input;
 use roost_simulate::Simulation;
-use sha2::{Digest, Sha256};
 
 use crate::cache::Cache;
 use crate::error::ReproduceError;
@@ -178,7 +177,7 @@ impl Plan {
 }
 
 fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    roost_kept::sha256(text.as_bytes())
 }
 
 /// The names of a tenth of the rows: those with the smallest hashes with [`QUICK_SEED`].

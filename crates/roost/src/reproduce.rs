@@ -116,12 +116,7 @@ fn list(studies: Vec<Study>, identity: &str, cache: &Cache) -> Result<(), Error>
 }
 
 fn cache() -> Result<Cache, Error> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let folder = variable("ROOST_CACHE")
-        .map(PathBuf::from)
-        .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("roost")))
-        .or_else(|| variable("HOME").map(|dir| PathBuf::from(dir).join(".cache/roost")));
-    let folder = folder.ok_or_else(|| {
+    let folder = roost_kept::folder_of_user().ok_or_else(|| {
         Error::Usage("no folder to keep runs in: set ROOST_CACHE to one".to_owned())
     })?;
     Ok(Cache::at(&folder.join("reproduce"))?)

@@ -1,12 +1,10 @@
 //! Compiles a rule's file into an object, which is cached by the text that the compiler sees.
 
-use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use roost_policy::headers;
-use sha2::{Digest, Sha256};
 
 use crate::RuleError;
 
@@ -68,12 +66,9 @@ pub fn object(file: &str, path: &Path, replaces: &[String]) -> Result<Object, Ru
 
 /// The user's folder of compiled rules.
 fn folder() -> Result<PathBuf, String> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let of_roost = variable("ROOST_CACHE")
-        .map(PathBuf::from)
-        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| PathBuf::from(folder).join("roost")))
-        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/roost")));
-    of_roost.map(|folder| folder.join("rules")).ok_or_else(|| "there is none".to_owned())
+    roost_kept::folder_of_user()
+        .map(|folder| folder.join("rules"))
+        .ok_or_else(|| "there is none".to_owned())
 }
 
 /// Writes the sources: headers that only declare `names`, and the bindings.
@@ -138,15 +133,7 @@ fn told(file: &str, text: &str) -> String {
 /// SHA-256 of the text that the compiler sees, of the flags, and of the compiler's version.
 fn hash(file: &str, seen: &[u8]) -> Result<String, RuleError> {
     let version = run(file, Command::new("cc").arg("--version"))?;
-    let mut hasher = Sha256::new();
-    hasher.update(seen);
-    hasher.update(FLAGS.join(" "));
-    hasher.update(version.stdout);
-    Ok(hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    }))
+    Ok(roost_kept::sha256(&[seen, FLAGS.join(" ").as_bytes(), &version.stdout].concat()))
 }
 
 #[cfg(test)]

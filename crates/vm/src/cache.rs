@@ -39,12 +39,7 @@ pub struct Cache {
 impl Cache {
     /// The user's cache folder: `$ROOST_CACHE`, or else `roost` in `$XDG_CACHE_HOME`, or else `~/.cache/roost`.
     pub fn of_user() -> Result<Self, VmError> {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let dir = variable(CACHE_VARIABLE)
-            .map(PathBuf::from)
-            .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("roost")))
-            .or_else(|| variable("HOME").map(|dir| PathBuf::from(dir).join(".cache/roost")));
-        match dir {
+        match roost_kept::folder_of_user() {
             Some(dir) => Self::at(&dir),
             None => Err(VmError::Usage(format!(
                 "no folder to keep kernels in: set {CACHE_VARIABLE} to one"
