@@ -24,6 +24,7 @@ mod linux {
     pub mod bpf;
     pub mod calls;
     pub mod files;
+    pub mod inputs;
     pub mod memory;
     pub mod notify;
     pub mod run;
@@ -33,6 +34,7 @@ mod linux {
 pub use command::Command;
 pub use error::CaptureError;
 
+use roost_kept::Kept;
 use roost_machine::Machine;
 use roost_scx::Loaded;
 use std::sync::atomic::AtomicBool;
@@ -42,7 +44,8 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a program on a made-up machine until it attaches its scheduler. The program may take `limit`, and is ended
-/// when `stop` is set. Its CPUs and nodes have the operating system's numbers of `machine`.
+/// when `stop` is set. Its CPUs and nodes have the operating system's numbers of `machine`. If it was captured before,
+/// and the files that it asked for are the same, it is not started: what it loaded is among what is `kept`.
 ///
 /// # Errors
 /// If it cannot be started, ends or fails before it attaches, or needs something that is not emulated.
@@ -52,8 +55,9 @@ pub fn capture(
     machine: &Machine,
     limit: Duration,
     stop: &AtomicBool,
+    kept: Option<&Kept>,
 ) -> Result<Loaded, CaptureError> {
-    linux::run::capture(command, machine, limit, stop)
+    linux::run::capture(command, machine, limit, stop, kept)
 }
 
 /// As on Linux. Here it fails.
@@ -66,6 +70,7 @@ pub fn capture(
     _: &Machine,
     _: Duration,
     _: &AtomicBool,
+    _: Option<&Kept>,
 ) -> Result<Loaded, CaptureError> {
     Err(command.failed(error::Why::Platform))
 }

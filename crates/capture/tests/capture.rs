@@ -16,7 +16,7 @@ fn error_within(text: &str, limit: Duration) -> String {
     let machine = roost_machine::resolve("2n2l4c").unwrap();
     let never = AtomicBool::new(false);
     let captured = Command::parse(text);
-    let captured = captured.and_then(|command| capture(&command, &machine, limit, &never));
+    let captured = captured.and_then(|command| capture(&command, &machine, limit, &never, None));
     let error: CaptureError = captured.unwrap_err();
     let error = error.to_string();
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -39,7 +39,7 @@ fn a_capture_ends_when_the_user_asks_for_it() {
     let (machine, stop) = (roost_machine::resolve("2n2l4c").unwrap(), AtomicBool::new(false));
     let command = Command::parse("sleep 1000").unwrap();
     let error = std::thread::scope(|scope| {
-        let captured = scope.spawn(|| capture(&command, &machine, LONG, &stop));
+        let captured = scope.spawn(|| capture(&command, &machine, LONG, &stop, None));
         std::thread::sleep(Duration::from_millis(100));
         stop.store(true, Ordering::Relaxed);
         captured.join().unwrap().unwrap_err()

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_capture::Command;
+use roost_kept::Kept;
 use roost_scx::{Description, KernelTypes, Object, Program, describe};
 use serde_json::{Value, json};
 
@@ -74,7 +75,8 @@ fn taken_over(args: &ScxArgs) -> Result<Program, Error> {
     let machine = roost_machine::resolve(args.machine.as_deref().unwrap_or(MACHINE))?;
     // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    let loaded = roost_capture::capture(&command, &machine, roost_capture::LIMIT, &STOP);
+    let (limit, kept) = (roost_capture::LIMIT, Kept::captures());
+    let loaded = roost_capture::capture(&command, &machine, limit, &STOP, kept.as_ref());
     let loaded = loaded.map_err(|error| match error.is_interrupted() {
         true => Error::Interrupted,
         false => failed(&error),

@@ -416,3 +416,46 @@ fn rt_app_moves_a_task_between_groups() {
     let shown = |name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
     assert!(shown(b"t [1 /a/b]"), "with number and path of its group");
 }
+
+/// Some 20 million instructions of the program are executed: machine code is made of it after half of them.
+const LONG_ENOUGH: [&str; 10] = [
+    "compare",
+    "--machine",
+    "node:2 l3:2 core:8 pu:1",
+    "--workload",
+    "hackbench:groups=8",
+    "--duration=200ms",
+    "--repeat=1",
+    "--quiet",
+    "--format=json",
+    "roost",
+];
+
+#[test]
+fn machine_code_is_kept_and_changes_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let run = || {
+        let output =
+            Command::new(ROOST).args(LONG_ENOUGH).env("ROOST_CACHE", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let kept = || -> Vec<PathBuf> {
+        let files = fs::read_dir(cache.join("machine-code")).into_iter().flatten().flatten();
+        files.map(|file| file.path()).collect()
+    };
+    let first = run();
+    let [file] = &kept()[..] else { panic!("{:?}", kept()) };
+    let whole = fs::read(file).unwrap();
+    assert_eq!(run(), first, "with machine code from the start");
+    // Something in the middle of a function.
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(file, damaged).unwrap();
+    assert_eq!(run(), first, "it is made again");
+    assert_eq!(fs::read(file).unwrap().len(), whole.len());
+    fs::remove_dir_all(&cache).unwrap();
+    fs::write(&cache, "a file where the folder would be").unwrap();
+    assert_eq!(run(), first, "nothing can be kept");
+}

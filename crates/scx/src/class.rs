@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
+use roost_kept::Kept;
 use roost_machine::{CpuSet, Machine};
 
 use crate::companion::{Companion, UserMaps};
@@ -35,7 +36,7 @@ use crate::program::{MOST_TIMEOUT_MS, Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
-use crate::translate::{self, Given, Runner};
+use crate::translate::{self, Given, Runner, Wanted};
 
 /// Flags of a wakeup (`enum scx_wake_flags`).
 const WAKE_FORK: u64 = 4;
@@ -200,6 +201,8 @@ pub struct Scx {
     machine_code: Option<Runner>,
     /// Instructions that are still to be interpreted before machine code is made.
     until_translation: u64,
+    /// Where machine code is kept for other processes.
+    kept: Option<Kept>,
     pub(crate) kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
     /// By CPU: what it runs next, until the work of choosing it is done and its previous task is put.
@@ -245,6 +248,7 @@ impl Scx {
             code,
             machine_code: None,
             until_translation: INTERPRETED,
+            kept: None,
             kernel,
             hooks: HOOKS.map(entry),
             chosen: vec![None; machine.cpus.len()],
@@ -266,6 +270,19 @@ impl Scx {
     #[must_use]
     pub fn interpreting(mut self, instructions: u64) -> Self {
         self.until_translation = instructions;
+        self
+    }
+
+    /// Begins with machine code if that was made of this program before, and keeps it if it is made now. The results
+    /// are the same.
+    #[must_use]
+    pub fn keeping_machine_code(mut self, kept: Kept) -> Self {
+        let wanted = Wanted { code: &self.code, starts: &self.starts(), given: self.given() };
+        if let Some(known) = translate::known(&wanted, &kept) {
+            self.machine_code = Some(Runner::new(known, self.kernel.stack));
+            self.until_translation = 0;
+        }
+        self.kept = Some(kept);
         self
     }
 
@@ -388,21 +405,30 @@ impl Scx {
     fn count_interpreted(&mut self, instructions: u64) {
         self.until_translation = self.until_translation.saturating_sub(instructions);
         if self.until_translation == 0 {
-            let starts: Vec<usize> =
-                self.kernel.object.functions.iter().map(|function| function.start).collect();
-            let mut hooks = BTreeMap::new();
-            for (number, hook) in self.hooks.iter().enumerate() {
-                let Some(entry) = hook.entry else { continue };
-                // Several hooks may share a function.
-                *hooks.entry(entry).or_insert(true) &= !ABOUT_NO_TASK.contains(&number);
-            }
-            let given = Given { hooks, ..self.kernel.given() };
             let counts = std::mem::take(&mut self.kernel.interpreted);
+            let starts = self.starts();
             let calls: u64 = starts.iter().filter_map(|&start| counts.get(start)).sum();
             let seldom: Vec<bool> = counts.iter().map(|times| times * SELDOM < calls).collect();
-            let translated = translate::translated(&self.code, &starts, given, &seldom);
+            let wanted = Wanted { code: &self.code, starts: &starts, given: self.given() };
+            let translated = translate::translated(&wanted, &seldom, self.kept.as_ref());
             self.machine_code = translated.map(|code| Runner::new(code, self.kernel.stack));
         }
+    }
+
+    /// Where the program's functions begin.
+    fn starts(&self) -> Vec<usize> {
+        self.kernel.object.functions.iter().map(|function| function.start).collect()
+    }
+
+    /// What machine code of this program may rely on.
+    fn given(&self) -> Given {
+        let mut hooks = BTreeMap::new();
+        for (number, hook) in self.hooks.iter().enumerate() {
+            let Some(entry) = hook.entry else { continue };
+            // Several hooks may share a function.
+            *hooks.entry(entry).or_insert(true) &= !ABOUT_NO_TASK.contains(&number);
+        }
+        Given { hooks, ..self.kernel.given() }
     }
 
     /// Charges a CPU for the time in which lines were fetched.

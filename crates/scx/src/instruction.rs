@@ -1,7 +1,9 @@
 //! One BPF instruction, as RFC 9669 encodes it.
 
+use serde::{Deserialize, Serialize};
+
 /// An instruction of 8 bytes. A load of 64 bits takes two instructions; the second has the upper half in `imm`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Instruction {
     /// The operation code. The class is in its lowest 3 bits.
     pub code: u8,

@@ -13,6 +13,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::btf::{Btf, Kind, TypeId};
 use crate::bytes::{text_at, u32_at, u64_at};
 use crate::error::ScxError;
@@ -26,13 +28,14 @@ use crate::object::{
 };
 use crate::program::{Entry, Program, Run};
 use crate::relocate::POISON;
+use crate::sparse::Sparse;
 
 /// The type by which a loader gives a scheduler to the kernel: `struct sched_ext_ops` behind the kernel's own members.
 pub const STRUCT_OPS_VALUE: &str = "bpf_struct_ops_sched_ext_ops";
 
 /// What a loader gave to the kernel until it attached its scheduler. Maps and programs are numbered in the order in
 /// which they were created.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Loaded {
     /// Type information (`BPF_BTF_LOAD`).
     pub btfs: Vec<Vec<u8>>,
@@ -47,14 +50,14 @@ pub struct Loaded {
 }
 
 /// A map with its contents.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadedMap {
     /// How it was created. The name is cut off after 15 bytes. The value's type is a number in `btf`.
     pub definition: MapDefinition,
     /// Its type information, if it has any.
     pub btf: Option<usize>,
     /// The entries of an array, one after the other; of a per-CPU array for each CPU and, within, for each entry.
-    pub array: Vec<u8>,
+    pub array: Sparse,
     /// Pages of an arena that are not empty: number and bytes.
     pub pages: Vec<(u32, Vec<u8>)>,
     /// Keys and values of a map of another kind.
@@ -62,7 +65,7 @@ pub struct LoadedMap {
 }
 
 /// A program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadedProgram {
     /// Its name.
     pub name: String,
@@ -79,7 +82,7 @@ pub struct LoadedProgram {
 }
 
 /// A value of the map that describes the scheduler.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoadedOperations {
     /// The map's name.
     pub name: String,
@@ -249,12 +252,12 @@ impl<'a> Takeover<'a> {
                 };
                 let name = self.btf.name(variable.variable).to_owned();
                 let (offset, size) = (variable.offset, variable.size);
-                let fits = offset.checked_add(size)? as usize <= map.array.len();
+                let fits = u64::from(offset.checked_add(size)?) <= map.array.len();
                 fits.then_some(Variable { name, of, offset, size, global })
             });
             self.data.push(DataSection {
                 name: if of == 0 { &map.definition.name } else { self.btf.name(of) }.to_owned(),
-                bytes: map.array.clone(),
+                bytes: map.array.to_vec(),
                 read_only: map.definition.flags & READ_ONLY != 0,
                 variables: variables.collect(),
             });
@@ -283,13 +286,11 @@ impl<'a> Takeover<'a> {
     fn add_entries(&mut self, map: usize, loaded: &LoadedMap) {
         let stride = (loaded.definition.value_size as usize).next_multiple_of(8).max(8);
         let of_cpu = loaded.definition.max_entries as usize;
-        for (number, value) in loaded.array.chunks(stride).enumerate() {
-            if value.iter().any(|&byte| byte != 0) {
-                let (cpu, index) = (number / of_cpu.max(1), number % of_cpu.max(1));
-                let key = (index as u32).to_le_bytes().to_vec();
-                let len = value.len().min(loaded.definition.value_size as usize);
-                self.entries.push(Entry { map, cpu, key, value: value[..len].to_vec() });
-            }
+        for (number, mut value) in loaded.array.values(stride) {
+            let (cpu, index) = (number / of_cpu.max(1), number % of_cpu.max(1));
+            let key = (index as u32).to_le_bytes().to_vec();
+            value.truncate(loaded.definition.value_size as usize);
+            self.entries.push(Entry { map, cpu, key, value });
         }
         for (key, value) in &loaded.entries {
             self.entries.push(Entry { map, cpu: 0, key: key.clone(), value: value.clone() });

@@ -19,34 +19,50 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use roost_kept::{Kept, Key};
+use serde::Serialize;
+
 use crate::instruction::Instruction;
 use crate::interpret::{Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, STACK_BYTES, Stop, exchange};
 use crate::lines::{LINE_BYTES, Owners};
 use crate::memory::BASE;
+use text::Made;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod emit;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod facts;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod text;
 
 /// Cranelift is not used for other processors.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod emit {
+mod text {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct Made;
     pub(super) struct Text;
 
-    pub(super) fn translate(
+    pub(super) fn make(
         _: &[super::Instruction],
         _: &[usize],
         _: &super::Given,
         _: &[bool],
-    ) -> Option<(Text, Vec<(usize, *const u8)>)> {
+    ) -> Option<Made> {
+        None
+    }
+
+    pub(super) fn place(_: &Made) -> Option<(Text, Vec<(usize, *const u8)>)> {
+        None
+    }
+
+    pub(super) fn target() -> Option<String> {
         None
     }
 }
 
 /// An array map: the address of the first value, and the distances to the next value and to the next CPU's values in
 /// bytes. The latter is 0 if CPUs share the values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Array {
     pub first: u64,
     pub stride: u64,
@@ -55,14 +71,14 @@ pub(crate) struct Array {
 }
 
 /// A task storage: its number ([`Host::task_values`]), and the size of its values in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Storage {
     pub number: usize,
     pub bytes: u32,
 }
 
 /// What translation may rely on: what stays the same in all runs that use the machine code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Given {
     /// Arrays, by the addresses of their maps.
     pub arrays: BTreeMap<u64, Array>,
@@ -394,20 +410,13 @@ pub(crate) struct Translated {
     given: Given,
     /// For each instruction, the function that begins there.
     entries: Vec<Option<Entry>>,
-    _text: emit::Text,
+    _text: text::Text,
 }
 
 impl Translated {
-    /// Translates the functions that begin at `starts`, and the functions that they call. `None` if the program does
-    /// something that the kernel's verifier refuses, or if this processor is not supported. What machine code does is
-    /// the same whichever instructions are `seldom` executed.
-    pub(crate) fn new(
-        code: &[Instruction],
-        starts: &[usize],
-        given: Given,
-        seldom: &[bool],
-    ) -> Option<Self> {
-        let (text, entries) = emit::translate(code, starts, &given, seldom)?;
+    /// Puts machine code into memory. `None` if there is no room.
+    fn of(code: &[Instruction], given: Given, made: &Made) -> Option<Self> {
+        let (text, entries) = text::place(made)?;
         // SAFETY: the functions have this signature, and their memory is kept as long as they are.
         let entry = |pointer: *const u8| {
             Entry(unsafe { std::mem::transmute::<*const u8, Function>(pointer) })
@@ -439,10 +448,13 @@ impl Runner {
         Self { code, frame: Frame { stack_end, ..Frame::NEW } }
     }
 
-    /// For a function that begins with the code. `None` as in [`Translated::new`].
+    /// For a function that begins with the code, with machine code as it is kept. `None` as in [`translated`].
     #[cfg(test)]
     pub(crate) fn of(code: &[Instruction], given: Given, stack: u64) -> Option<Self> {
-        Translated::new(code, &[0], given, &[]).map(|code| Self::new(code.into(), stack))
+        let made = text::make(code, &[0], &given, &[])?;
+        let bytes = postcard::to_stdvec(&made).ok()?;
+        let made = postcard::from_bytes(&bytes).ok()?;
+        Translated::of(code, given, &made).map(|code| Self::new(code.into(), stack))
     }
 
     /// Runs that function, as [`crate::interpret::run`].
@@ -502,27 +514,63 @@ impl Runner {
     }
 }
 
-/// Number of programs whose machine code is cached.
-const KEPT: usize = 8;
+/// A program that is to be translated.
+pub(crate) struct Wanted<'a> {
+    pub code: &'a [Instruction],
+    /// Where its functions begin.
+    pub starts: &'a [usize],
+    pub given: Given,
+}
 
-/// The machine code of a program, which is created once for all runs. `None` as in [`Translated::new`].
+/// Number of programs whose machine code this process remembers.
+const REMEMBERED: usize = 8;
+
+static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
+
+/// The machine code that was made for a program before, by this process or by an earlier one.
+pub(crate) fn known(wanted: &Wanted<'_>, kept: &Kept) -> Option<Arc<Translated>> {
+    remembered(wanted, || postcard::from_bytes(&kept.get(&key(wanted)?)?).ok())
+}
+
+/// The machine code of a program, which is created once for all runs. `None` if the program does something that the
+/// kernel's verifier refuses, or if this processor is not supported. What machine code does is the same whichever
+/// instructions are `seldom` executed.
 pub(crate) fn translated(
-    code: &[Instruction],
-    starts: &[usize],
-    given: Given,
+    wanted: &Wanted<'_>,
     seldom: &[bool],
+    kept: Option<&Kept>,
 ) -> Option<Arc<Translated>> {
-    static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
-    let mut kept = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kept.iter().find(|known| known.code == code && known.given == given) {
+    remembered(wanted, || {
+        let made = text::make(wanted.code, wanted.starts, &wanted.given, seldom)?;
+        if let Some((kept, key)) = kept.zip(key(wanted))
+            && let Ok(bytes) = postcard::to_stdvec(&made)
+        {
+            kept.keep(&key, &bytes);
+        }
+        Some(made)
+    })
+}
+
+/// The machine code that this process remembers. If there is none, it is `made`, while runs in parallel wait for it.
+fn remembered(wanted: &Wanted<'_>, made: impl FnOnce() -> Option<Made>) -> Option<Arc<Translated>> {
+    let mut translated = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_wanted =
+        |known: &&Arc<Translated>| known.code == wanted.code && known.given == wanted.given;
+    if let Some(known) = translated.iter().find(is_wanted) {
         return Some(known.clone());
     }
-    let new = Arc::new(Translated::new(code, starts, given, seldom)?);
-    if kept.len() == KEPT {
-        kept.remove(0);
+    let new = Arc::new(Translated::of(wanted.code, wanted.given.clone(), &made()?)?);
+    if translated.len() == REMEMBERED {
+        translated.remove(0);
     }
-    kept.push(new.clone());
+    translated.push(new.clone());
     Some(new)
+}
+
+/// The key of a program's machine code: all that it is made of, except which instructions are seldom executed.
+fn key(wanted: &Wanted<'_>) -> Option<Key> {
+    let program = postcard::to_stdvec(&(wanted.code, wanted.starts, &wanted.given)).ok()?;
+    Some(Key::of(&[text::target()?.as_bytes(), &program]))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use roost_scx::btf::Kind;
 use roost_scx::object::{Function, MapDefinition, MapKind, Target};
 use roost_scx::{
     Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, Object,
-    Program, Resolved, STRUCT_OPS_VALUE, Scx, ScxError, Store, relocate, resolve,
+    Program, Resolved, STRUCT_OPS_VALUE, Scx, ScxError, Sparse, Store, relocate, resolve,
 };
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
@@ -46,7 +46,7 @@ fn maps(object: &Object) -> Vec<LoadedMap> {
     let of_map = |definition: &MapDefinition| LoadedMap {
         definition: definition.clone(),
         btf: Some(0),
-        array: Vec::new(),
+        array: Sparse::default(),
         pages: Vec::new(),
         entries: Vec::new(),
     };
@@ -72,7 +72,7 @@ fn maps(object: &Object) -> Vec<LoadedMap> {
         maps.push(LoadedMap {
             definition,
             btf: Some(0),
-            array,
+            array: array.into(),
             pages: Vec::new(),
             entries: Vec::new(),
         });
@@ -229,7 +229,7 @@ fn entries_of_maps_and_runs_of_programs_are_taken_over() {
     // Entry 1 of CPU 2 of `counters`, which has two.
     let mut array = vec![0; 2 * 8 * cpus];
     array[8 * (2 * 2 + 1)] = 7;
-    loaded.maps[0].array = array;
+    loaded.maps[0].array = array.into();
     // `init` makes queues: a second time it fails, with -EEXIST.
     let init = loaded.programs.iter().position(|program| program.name == "small_init").unwrap();
     loaded.runs = vec![(init, vec![0; 16])];
@@ -322,7 +322,7 @@ fn variables(loaded: &Loaded) -> usize {
 /// Adds an arena of four pages at an address. Returns the map's number.
 fn add_arena(loaded: &mut Loaded, address: u64) -> usize {
     let mut map = loaded.maps[variables(loaded)].clone();
-    map.array.clear();
+    map.array = Sparse::default();
     let (name, kind) = ("arena".to_owned(), MapKind(33));
     map.definition =
         MapDefinition { name, kind, max_entries: 4, extra: address, value: 0, ..map.definition };
@@ -384,7 +384,7 @@ fn a_program_that_fills_an_arena_runs_for_its_loader() {
     add_program(&mut loaded, fills_an_arena(count as i32, arena as i32));
     let empty = |number: usize| match number {
         _ if number == arena => vec![0; 4 * PAGE as usize],
-        _ => vec![0; loaded.maps[number].array.len()],
+        _ => loaded.maps[number].array.to_vec(),
     };
     let files =
         Files((0..=arena).map(|map| RefCell::new(empty(map))).collect(), RefCell::default());
@@ -411,7 +411,7 @@ fn damage_map(loaded: &mut Loaded, what: usize, value: u32) {
     } else if let Some(map) = loaded.maps.get_mut(value as usize % 3) {
         match what {
             7 => map.definition.value = value % 400,
-            _ => map.array = vec![1; value as usize % 4096],
+            _ => map.array = vec![1; value as usize % 4096].into(),
         }
     }
 }

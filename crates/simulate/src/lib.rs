@@ -33,6 +33,7 @@ use roost_engine::TooShort;
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;
 pub use roost_fair::Start;
+use roost_kept::Kept;
 use roost_machine::{Machine, MachineError};
 use roost_scx::Scx;
 use roost_workload::{MetricKind, Workload, WorkloadError};
@@ -234,6 +235,9 @@ impl Simulation {
                 })?;
                 let scx = Scx::new(machine, &program, spec.tick_ns);
                 let mut scx = scx.map_err(|error| failed(error.to_string()))?;
+                if let Some(kept) = Kept::machine_code() {
+                    scx = scx.keeping_machine_code(kept);
+                }
                 if let Some(follower) = spec.follower(machine, !workload.regions.is_empty()) {
                     scx = scx.accompanied(Box::new(follower));
                 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roost_capture::{CaptureError, Command, capture};
 use roost_fair::{FeatureError, Features};
+use roost_kept::Kept;
 use roost_layout::{Entry, Layout, Setup};
 use roost_machine::Machine;
 use roost_rule::{OwnRule, RuleError};
@@ -419,7 +420,9 @@ impl Loader {
         if let Some((_, program)) = loaded.iter().find(|(known, _)| *known == shape) {
             return Ok(program.clone());
         }
-        let taken = capture(&self.command, machine, roost_capture::LIMIT, stop)?;
+        let kept = Kept::captures();
+        let limit = roost_capture::LIMIT;
+        let taken = capture(&self.command, machine, limit, stop, kept.as_ref())?;
         let program = || {
             let mut program = Program::taken_over(&taken, KernelTypes::shipped()?)?;
             for (name, value) in &self.settings {

@@ -18,7 +18,7 @@ use roost_machine::Machine;
 use roost_scx::object::{MapDefinition, MapKind};
 use roost_scx::{
     Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram,
-    STRUCT_OPS_VALUE, ScxError, Store,
+    STRUCT_OPS_VALUE, ScxError, Sparse, Store,
 };
 
 use super::memory::Memory;
@@ -126,13 +126,10 @@ impl Map {
         let kind = self.definition.kind.0;
         let is_array = [ARRAY, PERCPU_ARRAY].contains(&kind);
         let len = if is_array { self.file.metadata().map_or(0, |about| about.len()) } else { 0 };
-        let mut array = vec![0; len as usize];
-        // The file has this length. If the program cut it off, the rest is 0.
-        let _ = self.file.read_exact_at(&mut array, 0);
         LoadedMap {
             definition: self.definition.clone(),
             btf: self.btf,
-            array,
+            array: array(&self.file, len),
             pages: if kind == ARENA { pages(&self.file) } else { Vec::new() },
             entries: self.entries.clone().into_iter().collect(),
         }
@@ -728,6 +725,18 @@ fn records<const WORDS: usize>(
         record.get(4 * at..4 * at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
     };
     Ok(bytes.chunks(size).map(|record| std::array::from_fn(|at| word(record, at))).collect())
+}
+
+/// The values of an array, whose file has this length.
+fn array(file: &File, len: u64) -> Sparse {
+    let mut array = Sparse::zeros(len);
+    for range in data(file) {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        // If the program cut the file off, the rest is 0.
+        let _ = file.read_exact_at(&mut bytes, range.start);
+        array.set(range.start, &bytes);
+    }
+    array
 }
 
 /// The pages of an arena's file that the program has touched, as far as they are believed: number and bytes.

@@ -11,6 +11,7 @@ use syscalls::Sysno;
 
 use super::bpf::Bpf;
 use super::files::{Files, is_made_up, plain};
+use super::inputs::Inputs;
 use super::memory::Memory;
 use super::notify::{Answer, Call};
 
@@ -78,6 +79,8 @@ pub struct System<'a> {
     pub refused: Vec<String>,
     /// The last files of the made-up machine that it did not find.
     pub missing: Vec<String>,
+    /// The files of this machine that it asked for.
+    pub inputs: Inputs,
 }
 
 impl<'a> System<'a> {
@@ -89,6 +92,7 @@ impl<'a> System<'a> {
             pid,
             refused: Vec::new(),
             missing: Vec::new(),
+            inputs: Inputs::default(),
         }
     }
 
@@ -177,7 +181,10 @@ impl<'a> System<'a> {
             let folder = open(&folder, libc::O_PATH | libc::O_DIRECTORY)?;
             return Ok(Answer::Descriptor(open_beneath(&folder, name, flags)?, close));
         }
-        let file = self.files.instead(&path).unwrap_or_else(|| path.clone());
+        let file = self.files.instead(&path).unwrap_or_else(|| {
+            self.inputs.open(&path);
+            path.clone()
+        });
         // A device or a pipe is not opened before it is known to be harmless.
         let found = open(&file, libc::O_PATH | flags & libc::O_NOFOLLOW);
         let found = found.inspect_err(|_| self.note_missing(&path))?;
@@ -211,10 +218,12 @@ impl<'a> System<'a> {
     }
 
     /// Answers a question about a path. The kernel answers it itself if the file is not made up.
-    fn about(&self, call: &Call, about: &About) -> Result<Answer, i32> {
+    fn about(&mut self, call: &Call, about: &About) -> Result<Answer, i32> {
         let folder = about.folder.map_or(libc::AT_FDCWD, |at| call.arguments[at] as i32);
         let path = self.path(call, folder, call.arguments[about.path])?;
-        let Some(file) = path.and_then(|path| self.files.instead(&path)) else {
+        let Some(path) = path else { return Ok(Answer::Kernel) };
+        let Some(file) = self.files.instead(&path) else {
+            self.inputs.ask(&path);
             return Ok(Answer::Kernel);
         };
         let file = CString::new(file.into_os_string().into_vec()).map_err(|_| libc::EINVAL)?;

@@ -1,5 +1,6 @@
 //! Lets a program run until it attaches its scheduler.
 
+use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -7,11 +8,13 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use roost_kept::{Kept, Key};
 use roost_machine::Machine;
 use roost_scx::Loaded;
 
 use super::calls::System;
 use super::files::Files;
+use super::inputs::Inputs;
 use super::sandbox;
 use crate::command::Command;
 use crate::error::{CaptureError, Why};
@@ -23,14 +26,51 @@ const WAIT: Duration = Duration::from_millis(20);
 const KEPT: usize = 1 << 16;
 const SHOWN: usize = 4;
 
-/// Starts a program on a made-up machine until it attaches its scheduler.
+/// Takes over what was kept of a program, or starts it on a made-up machine until it attaches its scheduler.
 pub fn capture(
     command: &Command,
     machine: &Machine,
     limit: Duration,
     stop: &AtomicBool,
+    kept: Option<&Kept>,
 ) -> Result<Loaded, CaptureError> {
-    watched(command, machine, limit, stop).map_err(|why| command.failed(why))
+    let key = key(command, machine);
+    if let Some(loaded) = kept.and_then(|kept| known(kept, &key)) {
+        return Ok(loaded);
+    }
+    let (loaded, inputs) =
+        watched(command, machine, limit, stop).map_err(|why| command.failed(why))?;
+    if let Some(kept) = kept {
+        keep(kept, &key, inputs, &loaded);
+    }
+    Ok(loaded)
+}
+
+/// Keeps what a program loaded, unless the files that it asked for have changed meanwhile.
+fn keep(kept: &Kept, key: &Key, inputs: Inputs, loaded: &Loaded) {
+    let bytes = inputs.hashed().map(|inputs| postcard::to_stdvec(&(inputs, loaded)));
+    if let Some(Ok(bytes)) = bytes {
+        kept.keep(key, &bytes);
+    }
+}
+
+/// What was kept of a program, if all files that it asked for are still the same.
+fn known(kept: &Kept, key: &Key) -> Option<Loaded> {
+    let (inputs, loaded): (Inputs, Loaded) = postcard::from_bytes(&kept.get(key)?).ok()?;
+    inputs.are_the_same().then_some(loaded)
+}
+
+/// Variables that a shell changes by itself. No scheduler asks for them.
+const OF_SHELL: [&str; 4] = ["_", "OLDPWD", "PWD", "SHLVL"];
+
+/// What a program depends on before it asks for anything: its command line, where it starts, its environment, and the
+/// machine.
+fn key(command: &Command, machine: &Machine) -> Key {
+    let environment: BTreeMap<_, _> = std::env::vars_os()
+        .filter(|(name, _)| !OF_SHELL.iter().any(|shell| name == shell))
+        .collect();
+    let around = (&command.program, &command.arguments, std::env::current_dir().ok(), environment);
+    Key::of(&[format!("{around:?}").as_bytes(), format!("{machine:?}").as_bytes()])
 }
 
 fn watched(
@@ -38,20 +78,21 @@ fn watched(
     machine: &Machine,
     limit: Duration,
     stop: &AtomicBool,
-) -> Result<Loaded, Why> {
+) -> Result<(Loaded, Inputs), Why> {
     let broken = |error: io::Error| Why::Start(error.to_string());
     let files = Files::write(machine).map_err(broken)?;
     // The sandbox is dropped before the files: the program ends before they go.
     let mut sandbox = sandbox::start(command, &files.scratch())?;
     let mut printed = Printed::of(&sandbox.output).map_err(broken)?;
     let mut system = System::new(machine, &files, sandbox.child.id() as libc::pid_t);
+    system.inputs.open(&command.program);
     let deadline = Instant::now() + limit;
     loop {
         if let Some(call) = sandbox.listener.receive(WAIT).map_err(broken)? {
             let answer = system.answer(&call);
             if system.bpf.attached {
                 // The program still waits for the answer, so nothing changes any more.
-                return Ok(system.bpf.loaded());
+                return Ok((system.bpf.loaded(), system.inputs));
             }
             if let Some(need) = system.bpf.needs.take() {
                 return Err(Why::Lacks(need));
@@ -135,5 +176,36 @@ impl Printed {
             return lines;
         }
         lines.split_off(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_taken_until_a_file_that_was_read_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("settings");
+        std::fs::write(&file, "1").unwrap();
+        let kept = Kept::at(&folder.path().join("captures"));
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        // Started, it would end without a scheduler.
+        let command = Command::parse("/bin/false -x").unwrap();
+        let captured = |text: &str, machine: &Machine| {
+            let command = Command::parse(text).unwrap();
+            let never = AtomicBool::new(false);
+            capture(&command, machine, crate::LIMIT, &never, Some(&kept)).is_ok()
+        };
+        assert!(!captured("/bin/false -x", &machine), "nothing is kept of a failure");
+        let mut inputs = Inputs::default();
+        inputs.open(&file);
+        keep(&kept, &key(&command, &machine), inputs, &Loaded::default());
+        assert!(captured("/bin/false -x", &machine));
+        assert!(!captured("/bin/false -y", &machine), "another argument");
+        let other = roost_machine::resolve("2n2l2c2t").unwrap();
+        assert!(!captured("/bin/false -x", &other), "another machine");
+        std::fs::write(&file, "2").unwrap();
+        assert!(!captured("/bin/false -x", &machine), "another file");
     }
 }

@@ -4,9 +4,10 @@ use super::{Elf, data};
 use crate::btf::{Btf, Kind, TypeId};
 use crate::error::ScxError;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+use serde::{Deserialize, Serialize};
 
 /// A map, as the object defines it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapDefinition {
     /// Its name.
     pub name: String,
@@ -27,7 +28,7 @@ pub struct MapDefinition {
 }
 
 /// The kind of a map: the kernel's `enum bpf_map_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapKind(pub u32);
 
 /// Kinds of maps that sched_ext schedulers use, by number.

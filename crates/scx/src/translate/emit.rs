@@ -10,13 +10,12 @@ use cranelift_codegen::ir::{
     AbiParam, AliasRegion, Block, BlockArg, FuncRef, InstBuilder, MemFlags, SigRef, Signature,
     Type, Value,
 };
-use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use cranelift_jit::JITModule;
+use cranelift_module::{FuncId, Module};
 use roost_engine::World;
 
-use super::facts::{self, Facts, Known};
+use super::facts::{Facts, Known};
 use super::{Array, Calls, Frame, Given, Reason, Storage, what};
 use crate::arena::TO_USER;
 use crate::costs;
@@ -26,81 +25,21 @@ use crate::interpret::operation::*;
 use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
 use crate::lines::{LINE_BYTES, Owners};
 
-/// The memory of machine code. It is freed when this is dropped.
-pub(super) struct Text(Option<JITModule>);
-
-// SAFETY: once the code is complete, the module is only kept until it is dropped.
-unsafe impl Send for Text {}
-// SAFETY: as above.
-unsafe impl Sync for Text {}
-
-impl Drop for Text {
-    fn drop(&mut self) {
-        if let Some(module) = self.0.take() {
-            // SAFETY: `Translated` has the only pointers to the code, and is dropped with this.
-            unsafe { module.free_memory() };
-        }
-    }
-}
-
-/// Creates machine code for the functions that begin at `starts`, and for those that they call. Returns the code, and
-/// the address of each function. `None` if a function writes the frame pointer, or if Cranelift does not support this
-/// processor.
-pub(super) fn translate(
-    code: &[Instruction],
-    starts: &[usize],
-    given: &Given,
-    seldom: &[bool],
-) -> Option<(Text, Vec<(usize, *const u8)>)> {
-    let functions = reached(code, starts)?;
-    let mut module = module()?;
-    let signature = signature(&module, 6, true);
-    let mut ids = BTreeMap::new();
-    for &at in functions.keys() {
-        let name = format!("at_{at}");
-        ids.insert(at, module.declare_function(&name, Linkage::Local, &signature).ok()?);
-    }
-    let mut context = module.make_context();
-    let mut scratch = FunctionBuilderContext::new();
-    let called: BTreeSet<usize> =
-        (0..).zip(code).filter_map(|(at, instruction)| callee(*instruction, at)).collect();
-    for (at, leaders) in &functions {
-        context.func.signature = signature.clone();
-        let source = Source { code, leaders, given, seldom };
-        let facts = match called.contains(at) {
-            true => Facts::none(*at),
-            false => Facts::of_hook(*at, given),
-        };
-        let starts = facts::known(&source, *at, facts);
-        Emitter::new(&mut module, &mut context, &mut scratch, (source, starts), *at, &ids)
-            .emit(*at);
-        module.define_function(ids[at], &mut context).ok()?;
-        module.clear_context(&mut context);
-    }
-    module.finalize_definitions().ok()?;
-    let entries = ids.iter().map(|(at, id)| (*at, module.get_finalized_function(*id))).collect();
-    Some((Text(Some(module)), entries))
-}
-
-/// Addresses that are reserved for a program's machine code. Functions call each other over distances of 32 bits, so
-/// they must not lie apart. Code that does not fit is not made.
-const TEXT_BYTES: usize = 1 << 28;
-
-fn module() -> Option<JITModule> {
-    let mut flags = settings::builder();
-    flags.set("opt_level", "speed").ok()?;
-    // A function with a large frame must not step over the guard page of the host's stack.
-    flags.set("enable_probestack", "true").ok()?;
-    flags.set("probestack_strategy", "inline").ok()?;
-    flags.set("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }).ok()?;
-    let isa = cranelift_native::builder().ok()?.finish(settings::Flags::new(flags)).ok()?;
-    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
-    builder.memory_provider(Box::new(ArenaMemoryProvider::new_with_size(TEXT_BYTES).ok()?));
-    Some(JITModule::new(builder))
+/// Creates the intermediate code of the function that begins at `at`, in `context`. `ids` are all functions.
+pub(super) fn emit(
+    module: &mut JITModule,
+    context: &mut Context,
+    scratch: &mut FunctionBuilderContext,
+    (source, starts): (Source<'_>, BTreeMap<usize, Facts>),
+    at: usize,
+    ids: &BTreeMap<usize, FuncId>,
+) {
+    context.func.signature = signature(module, 6, true);
+    Emitter::new(module, context, scratch, (source, starts), at, ids).emit(at);
 }
 
 /// The signature of a function that takes the frame and some numbers.
-fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
+pub(super) fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
     let mut signature = module.make_signature();
     signature.params.push(AbiParam::new(module.target_config().pointer_type()));
     signature.params.extend(std::iter::repeat_n(AbiParam::new(I64), numbers));
@@ -151,7 +90,7 @@ pub(super) fn flow(instruction: Instruction, at: usize) -> Flow {
 }
 
 /// The function of the program that an instruction calls, if any.
-fn callee(instruction: Instruction, at: usize) -> Option<usize> {
+pub(super) fn callee(instruction: Instruction, at: usize) -> Option<usize> {
     let target = at as i64 + 1 + i64::from(instruction.imm);
     usize::try_from(target).ok().filter(|_| instruction.calls_function())
 }
@@ -171,7 +110,10 @@ fn written(instruction: Instruction) -> Option<u8> {
 }
 
 /// The functions, and the starts of their blocks. `None` if a function writes the frame pointer.
-fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTreeSet<usize>>> {
+pub(super) fn reached(
+    code: &[Instruction],
+    starts: &[usize],
+) -> Option<BTreeMap<usize, BTreeSet<usize>>> {
     let mut functions = BTreeMap::new();
     let mut entries = starts.to_vec();
     while let Some(entry) = entries.pop() {
