@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use roost_capture::{CaptureError, Command, capture};
 use roost_fair::{FeatureError, Features};
@@ -327,13 +327,8 @@ impl ScxSpec {
             settings.apply(name, part)?;
         }
         refuse_twice(name, parts.iter().map(String::as_str))?;
-        let program = || {
-            let program = Program::new(Object::roost()?, KernelTypes::shipped()?)?;
-            program.check()?;
-            Ok(program)
-        };
         let failed = |why: ScxError| SpecError::Scx { file: ROOST.to_owned(), why };
-        let program = Arc::new(program().map_err(failed)?);
+        let program = shipped_program().map_err(failed)?;
         Self::new(Source::Roost(program, Box::new(settings)), parts)
     }
 
@@ -468,6 +463,17 @@ fn numbered(machine: &Machine) -> Machine {
         node.os_index = number;
     }
     machine
+}
+
+/// roost's own program. Its object is read once: that takes as long as a short run.
+fn shipped_program() -> Result<Arc<Program>, ScxError> {
+    static SHIPPED: OnceLock<Arc<Program>> = OnceLock::new();
+    if let Some(program) = SHIPPED.get() {
+        return Ok(program.clone());
+    }
+    let program = Program::new(Object::roost()?, KernelTypes::shipped()?)?;
+    program.check()?;
+    Ok(SHIPPED.get_or_init(|| Arc::new(program)).clone())
 }
 
 /// roost's program, set up for a machine.
