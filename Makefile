@@ -24,7 +24,9 @@
 # make bench  the simulator's cost of an event and peak memory, and ratios of that program to an earlier commit's, which
 #             it builds too
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
-# make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
+# make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS).
+#             SCHEDULER=roost runs only the shipped program. FAULTS=on: all its runs have faults; FAULTS=off: none has.
+#             SCHEDULES=1000000: small runs of it, until so many different schedules were seen (about an hour)
 # make reference  writes docs/reference.md from the program's tables
 # make bpf-object  compiles bpf/ for the simulation again (clang 18 or newer)
 # make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
@@ -225,9 +227,14 @@ fuzz: setup
 	$(foreach target,$(FUZZ_TARGETS),$(FUZZ_RUN) $(target) fuzz/corpus/$(target) $(SEEDS_$(target)) \
 		-- -max_total_time=$(FUZZ_SECONDS) &&) true
 
-# A case that fails prints the command that repeats it. RUNS=1 runs one case to its end, even beyond SECONDS.
+# A case that fails prints the command that repeats it. RUNS=1 runs one case to its end, even beyond SECONDS. SCHEDULES
+# does not end with SECONDS either.
 SECONDS ?= 60
 RUNS ?= 0
+FAULTS ?=
+SCHEDULER ?=
+SCHEDULES ?=
+SWARM_SWITCHES = $(FAULTS:%=faults=%) $(SCHEDULER:%=scheduler=%) $(SCHEDULES:%=schedules=%)
 swarm: setup
 	$(if $(BUILT),$(BUILT_IN)/roost-swarm,$(CARGO) run -q --locked --profile checked --package roost-swarm --) \
-		$(SEED) $(SECONDS) $(RUNS)
+		$(SEED) $(SECONDS) $(RUNS) $(SWARM_SWITCHES)

@@ -5,11 +5,21 @@ use std::fmt;
 use roost_workload::{Workload, rtapp};
 
 use crate::beside::Beside;
+use crate::disturber::Tempo;
 use crate::generate;
 use crate::random::Random;
 use crate::shape::Shape;
 
 const NS_PER_MS: u64 = 1_000_000;
+
+/// How cases are drawn, beside their seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Whether runs of the shipped program have faults. `None`: some have.
+    pub faults: Option<bool>,
+    /// Whether only small runs of the shipped program are drawn, with which many schedules are seen.
+    pub small: bool,
+}
 
 /// Everything that one run depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +40,12 @@ pub struct Case {
     pub duration_ms: Option<u64>,
     /// Whether kernel threads run too.
     pub background: bool,
-    /// Whether interrupts come late now and then, and allocations and moves of the BPF program fail. Under the BPF
-    /// program, CPUs also go offline and come back, and tasks change their class, unless kernel threads run too.
+    /// Whether faults happen (`CONTRIBUTING.md` lists them).
     pub faults: bool,
     /// The run's own seed.
     pub seed: u64,
+    /// How it was drawn.
+    pub draw: Draw,
 }
 
 /// An entry of an rt-app file's "tasks".
@@ -62,7 +73,18 @@ pub struct Phase {
 impl Case {
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
-        generate::case(&mut Random(seed), seed)
+        Self::drawn(seed, Draw::default())
+    }
+
+    /// The case of a seed, drawn like this.
+    pub fn drawn(seed: u64, draw: Draw) -> Self {
+        let random = &mut Random(seed);
+        let case = match draw.small {
+            true => generate::small_case(random, seed),
+            false => generate::case(random, seed),
+        };
+        let faults = draw.faults.filter(|_| case.version.is_none()).unwrap_or(case.faults);
+        Self { faults, draw, ..case }
     }
 
     /// Another case of a seed, in which all tasks end. Their loops end. A task waits for another one only at a mutex,
@@ -73,7 +95,19 @@ impl Case {
 
     /// The command that repeats the case that this one was made from, as a sentence.
     pub fn repeat(&self) -> String {
-        format!("repeat it with: make swarm SEED={} RUNS=1", self.seed)
+        let Draw { faults, small } = self.draw;
+        let small = if small { " SCHEDULES=1" } else { "" };
+        let faults = match faults {
+            Some(true) => " FAULTS=on",
+            Some(false) => " FAULTS=off",
+            None => "",
+        };
+        format!("repeat it with: make swarm SEED={} RUNS=1{small}{faults}", self.seed)
+    }
+
+    /// How soon faults happen to CPUs and classes.
+    pub(crate) fn tempo(&self) -> Tempo {
+        if self.draw.small { Tempo::QUICK } else { Tempo::USUAL }
     }
 
     /// The scheduler, in the form of the command line.

@@ -13,7 +13,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// How long a CPU may take to go offline: the watch of the program looks at the CPU meanwhile (`bpf/watch.h`: after
 /// 100 ms, on an idle CPU up to a sixteenth later), and tasks are moved to it and away from it by interrupts.
-pub const LEAVING_NS: u64 = 107 * NS_PER_MS;
+const LEAVING_NS: u64 = 107 * NS_PER_MS;
 
 /// The value in the trace that tells of a task that came back to the class; its index is the task's number. A task that
 /// waited begins a new wait: in the other class it did not wait for a turn.
@@ -27,9 +27,33 @@ enum Step {
     ComesBack,
 }
 
+/// How soon things happen to CPUs. All times are in ms.
+#[derive(Clone, Copy, Debug)]
+pub struct Tempo {
+    /// When CPUs begin to go, and tasks to change their class: between these times. The workload begins within the
+    /// first tick.
+    begins: [u64; 2],
+    /// How long a CPU takes to go offline, at most.
+    leaves: u64,
+    /// How long it may take, in ns: the bound for tasks that wait for it.
+    pub(crate) leaving_ns: u64,
+    /// How long it stays offline, and how long it then stays online, at most.
+    stays: u64,
+}
+
+impl Tempo {
+    /// For runs of any length.
+    pub const USUAL: Self =
+        Self { begins: [10, 100], leaves: 30, leaving_ns: LEAVING_NS, stays: 300 };
+    /// For runs of some tens of ms: in these, CPUs come back too, and go before the watch looks.
+    pub const QUICK: Self =
+        Self { begins: [5, 20], leaves: 8, leaving_ns: 8 * NS_PER_MS, stays: 20 };
+}
+
 /// The thread.
 pub struct Disturber {
     random: Random,
+    tempo: Tempo,
     /// What is to come, by time and CPU, ns.
     steps: BTreeMap<(u64, CpuId), Step>,
     /// When a task changes its class next, ns.
@@ -58,31 +82,31 @@ pub fn unsteady(machine: &Machine, seed: u64) -> Vec<CpuId> {
 
 impl Disturber {
     /// The thread for the case of a seed, in which these CPUs come and go.
-    pub fn new(cpus: &[CpuId], seed: u64) -> Self {
+    pub fn new(cpus: &[CpuId], seed: u64, tempo: Tempo) -> Self {
         let mut random = Random(!seed.rotate_left(32));
-        // The workload begins within the first tick.
-        let mut at = || random.range(10, 100) * NS_PER_MS;
+        let [first, last] = tempo.begins;
+        let mut at = || random.range(first, last) * NS_PER_MS;
         let steps = cpus.iter().map(|&cpu| ((at(), cpu), Step::Leaves)).collect();
         let class_at = at();
         let class_changes = random.range(0, 100);
-        Self { random, steps, class_at, class_changes, done: [0; 3] }
+        Self { random, tempo, steps, class_at, class_changes, done: [0; 3] }
     }
 
     fn step(&mut self, world: &mut World, maps: &mut UserMaps<'_>, cpu: CpuId, step: Step) {
         let (next, most_ms) = match step {
             Step::Leaves => {
                 maps.leave(world, cpu);
-                (Step::IsOffline, 30)
+                (Step::IsOffline, self.tempo.leaves)
             }
             Step::IsOffline => {
                 maps.left(world, cpu);
                 self.done[0] += 1;
-                (Step::ComesBack, 300)
+                (Step::ComesBack, self.tempo.stays)
             }
             Step::ComesBack => {
                 maps.come_back(world, cpu);
                 self.done[1] += 1;
-                (Step::Leaves, 300)
+                (Step::Leaves, self.tempo.stays)
             }
         };
         let at = world.now().ns() + self.random.range(1, most_ms * NS_PER_MS);

@@ -3,7 +3,7 @@
 use roost_fair::Features;
 
 use crate::beside::Beside;
-use crate::case::{Case, Phase, Task};
+use crate::case::{Case, Draw, Phase, Task};
 use crate::random::{Random, random_cpus};
 use crate::shape::Shape;
 
@@ -32,7 +32,9 @@ const LONG_WAIT_MS: u64 = 2_000;
 const SCAN_DELAY_MS: u64 = 1_000;
 
 pub(crate) fn case(random: &mut Random, seed: u64) -> Case {
-    let case = case_of(random, seed, true);
+    let machine = Shape::random(random);
+    let scheduler = random_scheduler(random);
+    let case = case_of(random, seed, machine, scheduler, true);
     let scans = case.beside.iter().any(|beside| matches!(beside, Beside::Sweep { .. }));
     let scanned = if scans && random.one_in(4) { SCAN_DELAY_MS } else { 0 };
     let waits = if case.version.is_none() && random.one_in(4) { LONG_WAIT_MS } else { 0 };
@@ -40,12 +42,41 @@ pub(crate) fn case(random: &mut Random, seed: u64) -> Case {
 }
 
 pub(crate) fn case_that_ends(random: &mut Random, seed: u64) -> Case {
-    case_of(random, seed, false)
+    let machine = Shape::random(random);
+    let scheduler = random_scheduler(random);
+    case_of(random, seed, machine, scheduler, false)
 }
 
-fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
-    let machine = Shape::random(random);
-    let (version, switches) = random_scheduler(random);
+/// A run of the shipped program of some tens of ms, on a small machine. Three of four have faults. In half of them
+/// affinities are changed from outside, in half of them groups, beside what other cases have. Some last for long enough
+/// to show a wait beyond the bound.
+pub(crate) fn small_case(random: &mut Random, seed: u64) -> Case {
+    let machine = Shape::small(random);
+    let scheduler = (None, random_settings(random));
+    let mut case = case_of(random, seed, machine, scheduler, true);
+    if random.one_in(2) {
+        case.beside.push(Beside::binding(random, &case.machine.cpus()));
+    }
+    if random.one_in(2) {
+        case.beside.push(Beside::regrouping(random));
+    }
+    let waits = if random.one_in(256) { LONG_WAIT_MS } else { 0 };
+    Case {
+        duration_ms: Some(waits + random.range(10, 50)),
+        // Kernel threads keep CPUs from going offline.
+        background: random.one_in(4),
+        faults: !random.one_in(4),
+        ..case
+    }
+}
+
+fn case_of(
+    random: &mut Random,
+    seed: u64,
+    machine: Shape,
+    (version, switches): (Option<String>, Vec<String>),
+    waiting: bool,
+) -> Case {
     let kind = Kind {
         cpus: machine.cpus(),
         memory_nodes: machine.memory_nodes(),
@@ -85,6 +116,7 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
         background,
         faults,
         seed,
+        draw: Draw::default(),
     }
 }
 
@@ -105,15 +137,20 @@ const SETTINGS: [&str; 7] = [
     "slice-us=100000",
 ];
 
+/// Settings of the shipped program.
+fn random_settings(random: &mut Random) -> Vec<String> {
+    let settings = SETTINGS.into_iter().filter(|_| random.one_in(4));
+    // A number must not be set twice.
+    let slices = |setting: &&str| !setting.starts_with("slice-us");
+    let (mut settings, slices): (Vec<&str>, Vec<&str>) = settings.partition(slices);
+    settings.extend(slices.first());
+    settings.into_iter().map(str::to_owned).collect()
+}
+
 /// A version with up to three of its switches or numbers, or the shipped program with settings.
 fn random_scheduler(random: &mut Random) -> (Option<String>, Vec<String>) {
     if random.one_in(4) {
-        let settings = SETTINGS.into_iter().filter(|_| random.one_in(4));
-        // A number must not be set twice.
-        let slices = |setting: &&str| !setting.starts_with("slice-us");
-        let (mut settings, slices): (Vec<&str>, Vec<&str>) = settings.partition(slices);
-        settings.extend(slices.first());
-        return (None, settings.into_iter().map(str::to_owned).collect());
+        return (None, random_settings(random));
     }
     let versions = roost_fair::versions();
     let version = random.choose(&versions).to_string();

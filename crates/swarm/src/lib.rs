@@ -15,13 +15,15 @@ mod random;
 mod shape;
 mod shrink;
 mod spread;
+mod swarm;
 pub mod watch;
 
 pub use beside::Beside;
-pub use case::{Case, Phase, Task};
-pub use check::{accounts, check, observe};
-pub use disturber::{Disturber, unsteady};
+pub use case::{Case, Draw, Phase, Task};
+pub use check::{Ran, accounts, check, observe, schedule_of};
+pub use disturber::{Disturber, Tempo, unsteady};
 pub use patience::Patience;
 pub use promises::Promises;
 pub use shape::Shape;
 pub use shrink::smallest;
+pub use swarm::{Request, Swarm};

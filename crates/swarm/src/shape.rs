@@ -31,6 +31,17 @@ impl Shape {
             let (packages, nodes) = (random.range(1, 2), random.range(1, 4));
             counts = [packages, nodes, random.range(1, 4), random.range(1, 4), random.range(1, 2)];
         }
+        Self::of(counts, random)
+    }
+
+    /// A machine of 1 to 24 CPUs, with up to two nodes of up to three LLCs.
+    pub(crate) fn small(random: &mut Random) -> Self {
+        let (nodes, llcs) = (random.range(1, 2), random.range(1, 3));
+        Self::of([1, nodes, llcs, random.range(1, 2), random.range(1, 2)], random)
+    }
+
+    /// A machine with these counts, from which parts may be missing.
+    fn of(counts: [u64; 5], random: &mut Random) -> Self {
         let mut shape = Self {
             counts,
             offline: BTreeSet::new(),

@@ -8,9 +8,10 @@ use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_workload::{Cpus, Op, Workload};
 
-use crate::disturber::{CAME_BACK, LEAVING_NS};
+use crate::disturber::CAME_BACK;
 use crate::promises::Promises;
 use crate::queues::Queues;
+use crate::random::Random;
 
 /// The place of a task, as far as a trace shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Expected {
     pub late_ns: u64,
     /// CPUs that may go offline.
     pub unsteady: Vec<CpuId>,
+    /// How long one of them may take to go offline, in ns.
+    pub leaving_ns: u64,
 }
 
 /// What was seen so far, and the first error.
@@ -79,6 +82,8 @@ pub struct Watch {
     forgotten_ns: u64,
     /// Whether CPUs may go offline, so that any task may have to move.
     unsteady: bool,
+    /// The schedule so far.
+    schedule: u64,
     wrong: Option<String>,
 }
 
@@ -89,8 +94,8 @@ impl Watch {
     /// An observer for one run under a scheduler with this tick.
     pub fn new(machine: &Machine, workload: &Workload, tick_ns: u64, expected: Expected) -> Self {
         let cpus = machine.nr_cpus();
-        let Expected { promises, wait, late_ns, unsteady } = expected;
-        let leaving_ns = if unsteady.is_empty() { 0 } else { LEAVING_NS + 3 * late_ns };
+        let Expected { promises, wait, late_ns, unsteady, leaving_ns } = expected;
+        let leaving_ns = if unsteady.is_empty() { 0 } else { leaving_ns + 3 * late_ns };
         Self {
             allowed: allowed(machine, workload, &unsteady),
             allowed_changes: allowed_changes(workload),
@@ -104,8 +109,16 @@ impl Watch {
             idle_since: vec![Time(0); cpus],
             queues: promises.map(|promises| Queues::new(machine, promises)),
             wait,
+            schedule: 0,
             wrong: None,
         }
+    }
+
+    /// The schedule: a hash of the order in which tasks got CPUs. Each switch of any CPU counts, with the number of the
+    /// CPU and that of the task that it runs next, or that it idles. When a switch happens does not count. So runs of
+    /// other machines or workloads may have the same schedule.
+    pub fn schedule(&self) -> u64 {
+        self.schedule
     }
 
     /// The first error, if any, in a run that ended at `end`.
@@ -147,6 +160,12 @@ impl Watch {
         if let Some(Err(wrong)) = self.queues.as_mut().map(tell) {
             self.fail(&wrong);
         }
+    }
+
+    fn switched(&mut self, cpu: CpuId, next: Option<TraceTask<'_>>) {
+        // No task has the number 0.
+        let pid = next.map_or(0, |task| task.pid);
+        self.schedule = Random(self.schedule ^ (cpu as u64) << 32 ^ u64::from(pid)).next();
     }
 
     fn at(&mut self, now: Time) {
@@ -270,6 +289,7 @@ impl Tracer for Watching {
     ) {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
+        watch.switched(cpu, next);
         let previous_pid = previous.map(|(task, _)| task.pid);
         if watch.current[cpu] != previous_pid {
             let had = watch.current[cpu];

@@ -14,7 +14,8 @@ use roost_scx::Scx;
 use roost_simulate::SchedulerSpec;
 use roost_swarm::watch::{Expected, Wait};
 use roost_swarm::{
-    Beside, Case, Disturber, Patience, Promises, check, observe, smallest, unsteady,
+    Beside, Case, Disturber, Draw, Patience, Promises, Tempo, check, observe, schedule_of,
+    smallest, unsteady,
 };
 use roost_workload::{Op, TimerRef, Workload, rtapp};
 
@@ -255,6 +256,19 @@ fn a_case_follows_from_its_seed_and_passes() {
     }
 }
 
+/// Many commits and tests name a case by its seed. If this changes, they name others. The number is that of the cases
+/// before they could be drawn in more ways than one (FNV-1a, 64 bits).
+#[test]
+fn cases_of_the_first_seeds_stay_the_same() {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for seed in 0..1000 {
+        for byte in Case::of(seed).to_string().bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    assert_eq!(hash, 0x28bf_b409_fb0d_4fb2);
+}
+
 /// The first hundred cases contain all kinds of cases.
 #[test]
 fn cases_have_all_operations_and_odd_machines() {
@@ -345,7 +359,7 @@ fn the_first_cases_have_every_operation() {
     assert_eq!(met.len(), NAMES, "{met:?}");
 }
 
-/// CPUs go and come, and tasks change their class. The first CPU of an LLC always stays.
+/// CPUs go and come, and tasks change their class, also in a small case. The first CPU of an LLC always stays.
 #[test]
 fn cpus_and_classes_change() {
     let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
@@ -354,14 +368,47 @@ fn cpus_and_classes_change() {
     assert!((0..16).all(|cpu| cpu % 4 == 0 || cpus.contains(&cpu)), "{cpus:?}");
     let SchedulerSpec::Scx(spec) = SchedulerSpec::parse("roost").unwrap() else { panic!() };
     let program = spec.program(&machine, &AtomicBool::new(false)).unwrap();
-    let scx = Scx::new(&machine, &program, spec.tick_ns).unwrap();
-    let scx = scx.accompanied(Box::new(Disturber::new(&[5, 6, 14], 1)));
-    let workload = rtapp::parse(HOGS, "hogs").unwrap();
-    let workload = Workload { duration_ns: Some(2_000_000_000), ..workload };
-    let outcome = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap();
-    for name in ["went_offline", "came_back", "changed_class"] {
-        assert!(outcome.counter(name) >= 3.0, "{name}: {}", outcome.counter(name));
+    for (tempo, ms) in [(Tempo::USUAL, 2_000), (Tempo::QUICK, 60)] {
+        let scx = Scx::new(&machine, &program, spec.tick_ns).unwrap();
+        let scx = scx.accompanied(Box::new(Disturber::new(&[5, 6, 14], 1, tempo)));
+        let workload = rtapp::parse(HOGS, "hogs").unwrap();
+        let workload = Workload { duration_ns: Some(ms * 1_000_000), ..workload };
+        let outcome = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap();
+        for name in ["went_offline", "came_back", "changed_class"] {
+            assert!(outcome.counter(name) >= 3.0, "{name}: {} in {ms} ms", outcome.counter(name));
+        }
     }
+}
+
+/// One task after the other runs on the one CPU, or one of them twice. When they run does not matter.
+#[test]
+fn a_schedule_is_the_order_in_which_tasks_get_cpus() {
+    let schedule = |first: u32, second: u32| {
+        let text = format!(
+            r#"{{"tasks": {{"a": {{"loop": 1, "delay": {first}, "run": 300}},
+                "b": {{"loop": 1, "delay": {second}, "run": 300}}}}}}"#
+        );
+        let workload = rtapp::parse(&text, "order").unwrap();
+        let machine = Arc::new(roost_machine::resolve("core:1 pu:1").unwrap());
+        let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault: Fault::None };
+        let patience = Patience { events: EVENTS, hook: Duration::from_secs(60), stuck: &|| () };
+        let (control, expected) = (Control::new(1), Expected::default());
+        observe(&machine, &workload, control, scheduler, expected, patience).unwrap().schedule
+    };
+    assert_eq!(schedule(5_000, 9_000), schedule(6_000, 11_000));
+    assert_ne!(schedule(5_000, 9_000), schedule(9_000, 5_000));
+}
+
+/// A hash would not tell if all small cases were alike.
+#[test]
+fn small_cases_pass_and_differ() {
+    let small = Draw { small: true, faults: Some(true) };
+    let cases: Vec<Case> = (0..48).map(|seed| Case::drawn(seed, small)).collect();
+    let schedules: BTreeSet<u64> = cases
+        .iter()
+        .map(|case| schedule_of(case).unwrap_or_else(|wrong| panic!("{wrong}\n{case}")))
+        .collect();
+    assert!(schedules.len() > 40, "{}", schedules.len());
 }
 
 #[test]
