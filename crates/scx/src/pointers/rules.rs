@@ -88,10 +88,12 @@ impl<'a> KernelRules<'a> {
 
     /// What a helper returns.
     pub(super) fn helper_result(&self, number: u32) -> Value {
-        match number {
-            // get_current_task_btf.
-            158 if self.task != 0 => Object { of: self.task, offset: 0 },
-            2 | 3 | 5 | 7 | 8 | 14 | 42 | 113 | 115 | 118 | 125 | 157 | 165 | 182 => Number(None),
+        match helper_name(number).as_str() {
+            "get_current_task_btf" if self.task != 0 => Object { of: self.task, offset: 0 },
+            "map_update_elem" | "map_delete_elem" | "task_storage_delete" => Number(None),
+            "ktime_get_ns" | "ktime_get_boot_ns" | "jiffies64" | "get_prandom_u32" => Number(None),
+            "get_smp_processor_id" | "get_numa_node_id" | "get_current_pid_tgid" => Number(None),
+            "probe_read_kernel" | "probe_read_kernel_str" | "snprintf" | "strncmp" => Number(None),
             _ => Unknown,
         }
     }
@@ -217,17 +219,24 @@ impl<'a> KernelRules<'a> {
         const UNCHANGED: &[u32] =
             &[3, 4, 7, 8, 12, 13, 19, 21, 22, 23, 24, 27, 28, 29, 30, 31, 32, 33];
         let task = if self.task == 0 { Anything } else { Struct(self.task) };
-        match number {
-            1 => [MapExcept(SPECIAL), Memory, Anything],
-            2 => [MapExcept(UNCHANGED), Memory, Memory],
-            3 => [MapExcept(UNCHANGED), Memory, Anything],
-            55 => [MapOf(&[4]), Anything, Memory],
-            131 => [MapOf(&[27]), Anything, Anything],
-            156 => [MapOf(&[29]), task, Memory],
-            157 => [MapOf(&[29]), task, Anything],
-            195 => [MapOf(&[5, 6, 10]), Memory, Anything],
-            // Locks, timers, pointers in values; where probe_read_kernel and snprintf write.
-            93 | 94 | 113 | 115 | 165 | 169..=172 | 194 => [Memory, Anything, Anything],
+        match helper_name(number).as_str() {
+            "map_lookup_elem" => [MapExcept(SPECIAL), Memory, Anything],
+            "map_update_elem" => [MapExcept(UNCHANGED), Memory, Memory],
+            "map_delete_elem" => [MapExcept(UNCHANGED), Memory, Anything],
+            "perf_event_read_value" => [MapOf(&[4]), Anything, Memory],
+            "ringbuf_reserve" => [MapOf(&[27]), Anything, Anything],
+            "task_storage_get" => [MapOf(&[29]), task, Memory],
+            "task_storage_delete" => [MapOf(&[29]), task, Anything],
+            "map_lookup_percpu_elem" => [MapOf(&[5, 6, 10]), Memory, Anything],
+            // Locks, timers and pointers are in values.
+            "spin_lock" | "spin_unlock" | "kptr_xchg" => [Memory, Anything, Anything],
+            "timer_init" | "timer_set_callback" | "timer_start" | "timer_cancel" => {
+                [Memory, Anything, Anything]
+            }
+            // Where they write.
+            "probe_read_kernel" | "probe_read_kernel_str" | "snprintf" => {
+                [Memory, Anything, Anything]
+            }
             _ => [Anything; 3],
         }
     }
