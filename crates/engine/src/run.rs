@@ -159,6 +159,19 @@ pub enum RunError {
     },
 }
 
+impl RunError {
+    /// Whether the scheduler is the reason: it ended the run, or would end every run that is long enough.
+    pub fn is_by_scheduler(&self) -> bool {
+        match self {
+            Self::Scheduler { .. } => true,
+            Self::NothingReached { enough_ns, stalls, .. } => {
+                enough_ns.is_none() && stalls.is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The advice on a longer duration, as the user would give it.
 fn longer(enough_ns: Option<u64>, ends: bool, stalls: Option<&str>) -> String {
     match (enough_ns, stalls) {

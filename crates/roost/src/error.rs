@@ -159,12 +159,16 @@ impl Error {
             Error::Scenario(error) if error.is_by_scheduler() => 1,
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
             Error::Settings(_) | Error::Label(_) | Error::Jobs(_) => 2,
-            Error::Run(RunError::Scheduler { .. }) => 1,
+            Error::Run(error) if error.is_by_scheduler() => 1,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::NoLoader(_) => 3,
             Error::Interrupted | Error::Partial { .. } => 130,
             Error::RowsLeft { .. } | Error::Sweep(SweepError::Left { .. }) => 130,
-            Error::Sweep(SweepError::RunsFailed { .. } | SweepError::Unwritable { .. }) => 1,
+            Error::Sweep(
+                SweepError::RunsFailed { .. }
+                | SweepError::Unwritable { .. }
+                | SweepError::Program { .. },
+            ) => 1,
             Error::Sweep(_) => 2,
             Error::Reproduce(ReproduceError::Unwritable { .. }) => 1,
             Error::Reproduce(_) => 2,

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use roost_capture::Command;
+use roost_capture::{CaptureError, Command};
 use roost_kept::Kept;
 use roost_scx::{Description, KernelTypes, Object, Program, describe};
+use roost_simulate::SpecError;
 use serde_json::{Value, json};
 
 use crate::args::{ScxArgs, ScxFormat};
@@ -44,7 +45,7 @@ fn is_object(name: &str) -> bool {
 
 fn object(args: &ScxArgs) -> Result<Program, Error> {
     if args.machine.is_some() {
-        return Err(Error::Scx(
+        return Err(Error::Usage(
             "--machine: only for a program; an object is the same on all".into(),
         ));
     }
@@ -66,32 +67,32 @@ fn object(args: &ScxArgs) -> Result<Program, Error> {
 /// What a scheduler's own program loads.
 fn taken_over(args: &ScxArgs) -> Result<Program, Error> {
     if args.btf.is_some() {
-        return Err(Error::Scx(
+        return Err(Error::Usage(
             "--btf: only for an object; a program gets the built-in types".into(),
         ));
     }
-    let failed = |error: &dyn std::error::Error| Error::Scx(error.to_string());
-    let command = Command::parse(&args.file).map_err(|error| failed(&error))?;
+    let failed = |error: CaptureError| Error::from(SpecError::from(error));
+    let command = Command::parse(&args.file).map_err(failed)?;
     let machine = roost_machine::resolve(args.machine.as_deref().unwrap_or(MACHINE))?;
     // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let (limit, kept) = (roost_capture::LIMIT, Kept::captures());
     let loaded = roost_capture::capture(&command, &machine, limit, &STOP, kept.as_ref());
-    let loaded = loaded.map_err(|error| match error.is_interrupted() {
-        true => Error::Interrupted,
-        false => failed(&error),
-    })?;
+    let loaded = loaded.map_err(failed)?;
     let kernel = KernelTypes::shipped();
     let program = kernel.and_then(|kernel| Program::taken_over(&loaded, kernel));
     let program = program.map_err(|error| named(Path::new(&args.file), error))?;
     tell(
         "note: the program's loader chose the members of the kernel's structs, so those that are 0 are not listed",
     );
+    tell(
+        "note: what it does in user space after it attached its scheduler is missing in the simulation",
+    );
     Ok(program)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(file).map_err(|error| Error::Scx(format!("{}: {error}", file.display())))
+    std::fs::read(file).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
 }
 
 fn named(file: &Path, error: roost_scx::ScxError) -> Error {
@@ -126,6 +127,7 @@ fn text(about: &Description) -> String {
     table(&mut out, "optional, and missing in this kernel", &about.optional, line);
     table(&mut out, "missing in this kernel", &about.missing, line);
     table(&mut out, "missing in the simulation: it cannot run there", &about.lacks, line);
+    table(&mut out, "refused, there as by a kernel", about.refused.as_slice(), line);
     table(&mut out, "hooks that the simulation never calls", &about.uncalled, line);
     table(
         &mut out,
@@ -177,6 +179,7 @@ fn as_json(about: &Description) -> Value {
         "maps": maps.collect::<Value>(), "kfuncs": list(&about.kfuncs, "calls"),
         "helpers": list(&about.helpers, "calls"), "settings": settings.collect::<Value>(),
         "optional": about.optional, "missing": about.missing,
-        "simulation": {"missing": about.lacks, "uncalled_hooks": about.uncalled, "zero": about.unfilled},
+        "simulation": {"missing": about.lacks, "refused": about.refused, "uncalled_hooks": about.uncalled,
+                       "zero": about.unfilled},
     })
 }

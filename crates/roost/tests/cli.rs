@@ -1083,13 +1083,13 @@ fn what_is_no_object_is_told_in_one_line() {
     assert!(succeeds(&["scx", "roost"]).contains("select_cpu"), "the built-in one");
     let no_scheduler = fails(&["scx", ROOST], 1);
     assert!(no_scheduler.contains("before it attached a scheduler"), "{no_scheduler}");
-    let absent = fails(&["scx", "/nowhere.bpf.o"], 1);
+    let absent = fails(&["scx", "/nowhere.bpf.o"], 2);
     assert!(absent.contains("/nowhere.bpf.o"), "{absent}");
     for no_kernel in [ROOST, SMALL, "/etc/passwd"] {
         let no_types = fails(&["scx", SMALL, "--btf", no_kernel], 1);
         assert!(no_types.contains("no type information of a kernel"), "{no_types}");
         assert!(no_types.contains("/sys/kernel/btf/vmlinux"), "{no_types}");
     }
-    let no_program = fails(&["scx", SMALL, "--machine", "zen4-2s"], 1);
+    let no_program = fails(&["scx", SMALL, "--machine", "zen4-2s"], 2);
     assert!(no_program.contains("--machine: only for a program"), "{no_program}");
 }

@@ -179,6 +179,27 @@ fn a_torn_last_line_counts_for_nothing_and_a_damaged_one_is_told() {
     assert!(told.contains("damaged") && told.contains("remove the file to start anew"), "{told}");
 }
 
+/// As for `roost compare`: what is wrong in an object has status 1.
+#[test]
+fn a_broken_object_ends_a_sweep_before_it_begins() {
+    let folder = folder("");
+    let object = folder.path().join("mine.bpf.o");
+    fs::write(&object, "no object").unwrap();
+    for (file, status, told) in
+        [(object, 1, "not a BPF object"), ("/nowhere.bpf.o".into(), 2, "No such file")]
+    {
+        let plan = format!(
+            "machines = \"2n2l4c\"\nworkloads = \"hackbench\"\nschedulers = \"scx:{}\"\n",
+            file.display()
+        );
+        fs::write(folder.path().join("plan.toml"), plan).unwrap();
+        let output = command(folder.path(), &[]).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert!(error.contains(told) && error.lines().count() == 1, "{error}");
+    }
+}
+
 #[test]
 fn a_journal_is_of_one_plan_and_one_process() {
     let folder = folder(SMALL);

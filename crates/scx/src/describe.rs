@@ -35,6 +35,8 @@ pub struct Description {
     pub missing: Vec<String>,
     /// What its hooks can reach and the simulation does not have. The object cannot run in the simulation.
     pub lacks: Vec<String>,
+    /// Why the kernel would refuse it, as far as the simulation checks that. It cannot run in the simulation either.
+    pub refused: Option<String>,
     /// Hooks that the simulation never calls.
     pub uncalled: Vec<String>,
     /// Members of the kernel's structs that hooks read, and that are always 0 in the simulation.
@@ -95,6 +97,7 @@ pub fn describe(program: &Program) -> Description {
         optional: Vec::new(),
         missing: Vec::new(),
         lacks: program.lacks(),
+        refused: program.check_operations().err().map(|error| error.to_string()),
         uncalled: program.uncalled(),
         unfilled: program.unfilled(),
     };

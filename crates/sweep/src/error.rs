@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use roost_simulate::SpecError;
+
 /// Why a sweep could not begin or finish: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
@@ -15,6 +17,14 @@ pub enum SweepError {
         line: Option<usize>,
         /// The problem and the way out.
         problem: String,
+    },
+    /// A sched_ext program of a plan is broken.
+    #[error("{}{error}", place(plan, None))]
+    Program {
+        /// The plan's file. Empty if it has none.
+        plan: String,
+        /// The reason.
+        error: SpecError,
     },
     /// A file could not be read.
     #[error("{}: cannot be read: {error}", file.display())]

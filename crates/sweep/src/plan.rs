@@ -358,7 +358,10 @@ impl<'a> Builder<'a> {
             return Ok(known.clone());
         }
         let (scheduler, notes) =
-            SchedulerSpec::parse_noted(spec).map_err(|error| self.wrong(error))?;
+            SchedulerSpec::parse_noted(spec).map_err(|error| match error.is_usage() {
+                true => self.wrong(error),
+                false => SweepError::Program { plan: self.name.to_owned(), error },
+            })?;
         self.plan.notes.extend(notes);
         self.schedulers.insert(spec.to_owned(), scheduler.clone());
         Ok(scheduler)

@@ -42,9 +42,9 @@ pub enum ValidateError {
 }
 
 impl ValidateError {
-    /// Whether the scheduler ended the simulation.
+    /// As [`roost_engine::RunError::is_by_scheduler`].
     pub fn is_by_scheduler(&self) -> bool {
         let (Self::Run { source, .. } | Self::RunOf { source, .. }) = self else { return false };
-        matches!(source, roost_engine::RunError::Scheduler { .. })
+        source.is_by_scheduler()
     }
 }
