@@ -21,6 +21,7 @@ use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
 use crate::lines::Lines;
 use crate::maps::{ARENA, is_array};
+use crate::masks;
 use crate::memory::Memory;
 use crate::object::Target;
 use crate::program::Program;
@@ -45,7 +46,7 @@ pub trait Store {
     fn data(&self, map: usize) -> Vec<Range<u64>>;
 }
 
-/// Functions whose effects would be lost when the scheduler starts, because pages of an arena are all that stays.
+/// Functions whose effects would be lost when the scheduler starts, because only pages of an arena and masks stay.
 const LOST: [&str; 2] = ["bpf_arena_free_pages", "bpf_arena_reserve_pages"];
 
 /// Time between ticks of the kernel that a loader sees (CONFIG_HZ=250), in ns.
@@ -59,6 +60,9 @@ struct Piece {
     len: usize,
 }
 
+/// The masks that programs have made before the scheduler starts: the words of each, by number.
+pub type EarlyMasks = Vec<Vec<u64>>;
+
 /// A program that can be run before its scheduler starts.
 pub struct Early {
     object: Arc<crate::Object>,
@@ -69,6 +73,8 @@ pub struct Early {
     pieces: Vec<Piece>,
     /// Number of the loader's map that is the arena.
     arena: Option<usize>,
+    /// Numbers of the masks that this program knows, by address.
+    masks: BTreeMap<u64, u32>,
 }
 
 impl Early {
@@ -94,6 +100,7 @@ impl Early {
             entry,
             pieces: Vec::new(),
             arena: None,
+            masks: BTreeMap::new(),
         };
         for (map, place) in places.into_iter().enumerate() {
             early.share(map, place)?;
@@ -132,15 +139,22 @@ impl Early {
         Ok(())
     }
 
-    /// Runs the program. Its argument is changed as the program changes it. Returns the program's result.
+    /// Runs the program. Its argument and the masks are changed as the program changes them. Returns the program's
+    /// result.
     ///
     /// # Errors
     /// If the program does something that ends it, or what it shares with the loader cannot be read or written.
-    pub fn run(&mut self, argument: &mut [u8], store: &dyn Store) -> Result<u64, ScxError> {
+    pub fn run(
+        &mut self,
+        argument: &mut [u8],
+        store: &dyn Store,
+        masks: &mut EarlyMasks,
+    ) -> Result<u64, ScxError> {
         let failed = |error: io::Error| ScxError::broken(format!("what its loader maps: {error}"));
         let room = || ScxError::broken("no memory for a program's argument or pages");
-        let Self { object, code, kernel, world, entry, pieces, arena } = self;
-        let before = copy_in(kernel, pieces, store).map_err(failed)?;
+        let before = copy_in(&mut self.kernel, &self.pieces, store).map_err(failed)?;
+        self.masks_in(masks).ok_or_else(room)?;
+        let Self { object, code, kernel, world, entry, arena, .. } = self;
         let known = arena.map_or_else(Vec::new, |map| store.data(map));
         let known: Vec<Range<u32>> = known.into_iter().map(pages).collect();
         for range in &known {
@@ -161,11 +175,53 @@ impl Early {
         if let Some(reason) = &self.kernel.ended {
             return Err(ScxError::broken(reason));
         }
-        copy_out(&self.kernel, &self.pieces, &before, store).map_err(failed)?;
+        self.masks_out(masks);
+        copy_out(&self.kernel, &self.pieces, &before, &self.masks, store).map_err(failed)?;
         let memory = &mut self.kernel.memory;
         argument.copy_from_slice(memory.slice(context, argument.len()).map_err(wild)?);
         memory.release(context, argument.len());
         Ok(returned.value)
+    }
+}
+
+impl Early {
+    /// Replaces what stands for masks in values by their addresses, and copies their words in.
+    fn masks_in(&mut self, masks: &EarlyMasks) -> Option<()> {
+        let Self { kernel, pieces, masks: known, .. } = self;
+        let mut addresses = vec![0; masks.len()];
+        for (&address, &number) in known.iter() {
+            addresses[number as usize] = address;
+        }
+        for (number, (address, words)) in (0..).zip(addresses.iter_mut().zip(masks)) {
+            if *address == 0 {
+                *address = kernel.masks.create(&mut kernel.memory)?;
+                known.insert(*address, number);
+            }
+            kernel.memory.write_all(*address, words);
+        }
+        if !masks.is_empty() {
+            let address = |word| addresses.get(masks::number(word)? as usize).copied();
+            for piece in pieces {
+                masks::replace(kernel.memory.slice_mut(piece.address, piece.len).ok()?, address);
+            }
+        }
+        Some(())
+    }
+
+    /// Gives new masks numbers, and copies the words of all out. The program no longer knows masks that it has
+    /// released.
+    fn masks_out(&mut self, masks: &mut EarlyMasks) {
+        let Self { kernel, masks: known, .. } = self;
+        known.retain(|address, _| kernel.masks.has(*address));
+        let words = kernel.machine.nr_cpus().div_ceil(64);
+        for address in kernel.masks.addresses() {
+            let number = *known.entry(address).or_insert_with(|| {
+                masks.push(Vec::new());
+                masks.len() as u32 - 1
+            });
+            let word = |at| kernel.memory.read(address + 8 * at as u64, 8).unwrap_or(0);
+            masks[number as usize] = (0..words).map(word).collect();
+        }
     }
 }
 
@@ -183,20 +239,32 @@ fn copy_in(kernel: &mut Kernel, pieces: &[Piece], store: &dyn Store) -> io::Resu
     Ok(copied)
 }
 
-/// Copies values of arrays to the loader where they differ from `before`.
+/// Copies values of arrays to the loader where they differ from `before`. Addresses of masks become what stands for
+/// them.
 fn copy_out(
     kernel: &Kernel,
     pieces: &[Piece],
     mut before: &[u8],
+    masks: &BTreeMap<u64, u32>,
     store: &dyn Store,
 ) -> io::Result<()> {
+    let first = masks.first_key_value().map_or(u64::MAX, |(first, _)| *first);
+    let stand_in = |word| {
+        // Most words are smaller.
+        let number = if word < first { None } else { masks.get(&word) };
+        number.map(|&number| masks::stand_in(number))
+    };
     for piece in pieces {
         let (old, rest) = before.split_at(piece.len);
         before = rest;
-        if let Ok(new) = kernel.memory.slice(piece.address, piece.len)
-            && new != old
-        {
-            store.write(piece.map, piece.at, new)?;
+        let Ok(new) = kernel.memory.slice(piece.address, piece.len) else { continue };
+        if new == old {
+            continue;
+        }
+        let mut new = new.to_vec();
+        masks::replace(&mut new, stand_in);
+        if new != old {
+            store.write(piece.map, piece.at, &new)?;
         }
     }
     Ok(())

@@ -20,10 +20,10 @@ use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
 use crate::lines::Lines;
 use crate::maps::{Map, TaskValues};
-use crate::masks::Masks;
+use crate::masks::{self, Masks};
 use crate::memory::{BASE, ByAddress, Memory};
 use crate::object::Object;
-use crate::program::Program;
+use crate::program::{Entry, Program};
 use crate::queues::{Dsq, Lock, Queues, id};
 use crate::tasks::Tasks;
 use crate::timers::Timers;
@@ -338,11 +338,42 @@ impl Kernel {
         let (code, sections) =
             code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
         kernel.sections = sections;
+        kernel.restore_masks(program).ok_or_else(|| ScxError::broken("no memory for its masks"))?;
         kernel.reads_clocks &= kernel.per_cpu.are_clocks_in(&code);
         kernel.interpreted = vec![0; code.len()];
         let end = BASE + kernel.memory.bytes_mut().len() as u64;
         kernel.loaded = kernel.context..end;
         Ok((kernel, code))
+    }
+
+    /// Makes the masks again that a loader's programs have made, and puts their addresses where something stands for
+    /// them: into values of arrays that are not 0, and into variables.
+    fn restore_masks(&mut self, program: &Program) -> Option<()> {
+        let Self { masks, memory, .. } = self;
+        let mut made = Vec::new();
+        for words in &program.masks {
+            let mask = masks.create(memory)?;
+            memory.write_all(mask, words);
+            made.push(mask);
+        }
+        if made.is_empty() {
+            return Some(());
+        }
+        let address = |word| made.get(masks::number(word)? as usize).copied();
+        for entry in &program.entries {
+            let mut value = entry.value.clone();
+            masks::replace(&mut value, address);
+            if value != entry.value {
+                self.maps[entry.map].set(memory, &Entry { value, ..entry.clone() })?;
+            }
+        }
+        for (&section, bytes) in self.sections.iter().zip(&program.data) {
+            // Variables in an arena may lie in several pieces. No mask's address is there.
+            if let Ok(variables) = memory.slice_mut(section, bytes.len()) {
+                masks::replace(variables, address);
+            }
+        }
+        Some(())
     }
 
     /// The scheduler cannot continue. The first reason counts.

@@ -55,7 +55,7 @@ pub mod object;
 pub use class::Scx;
 pub use companion::{Companion, UserMaps};
 pub use describe::{Description, HookSize, Setting, describe};
-pub use early::{Early, Store};
+pub use early::{Early, EarlyMasks, Store};
 pub use error::ScxError;
 pub use instruction::Instruction;
 pub use kernel_names::{Resolved, resolve};

@@ -12,6 +12,29 @@ use crate::kernel::Call;
 use crate::kernel_types::KernelTypes;
 use crate::memory::Memory;
 
+/// What stands for a mask in values of maps between runs before the start: this plus the mask's number. No program has
+/// an address like it.
+const STAND_IN: u64 = 0x6d61_736b_0000_0000;
+
+/// What stands for the mask with a number.
+pub(crate) fn stand_in(number: u32) -> u64 {
+    STAND_IN + u64::from(number)
+}
+
+/// The number of the mask for which a word stands, if it does.
+pub(crate) fn number(word: u64) -> Option<u32> {
+    u32::try_from(word.checked_sub(STAND_IN)?).ok()
+}
+
+/// Replaces words of 8 bytes.
+pub(crate) fn replace(bytes: &mut [u8], by: impl Fn(u64) -> Option<u64>) {
+    for word in bytes.as_chunks_mut().0 {
+        if let Some(other) = by(u64::from_le_bytes(*word)) {
+            *word = other.to_le_bytes();
+        }
+    }
+}
+
 /// Combines two words of masks.
 type Operation = fn(u64, u64) -> u64;
 
@@ -55,6 +78,23 @@ impl Masks {
         };
         write(memory, masks.all, CpuSet::full(nr_cpus).words()).map_err(|_| room())?;
         Ok(masks)
+    }
+
+    /// Creates a mask of the program. `None` if there is no room.
+    pub(crate) fn create(&mut self, memory: &mut Memory) -> Option<u64> {
+        let mask = memory.allocate(self.size)?;
+        self.held.insert(mask, 1);
+        Some(mask)
+    }
+
+    /// Whether the program has a mask at an address.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        self.held.contains_key(&address)
+    }
+
+    /// The addresses of the program's masks.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.held.keys().copied()
     }
 
     /// Addresses of the masks of idle CPUs and, with SMT, of wholly idle cores. If idle CPUs are tracked by node, those
@@ -197,9 +237,7 @@ pub(crate) const KFUNCS: [(&str, usize, Function); 25] = [
 
 fn create(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     let kernel = &mut *call.kernel;
-    let Some(mask) = kernel.memory.allocate(kernel.masks.size) else { return Ok(0) };
-    kernel.masks.held.insert(mask, 1);
-    Ok(mask)
+    Ok(kernel.masks.create(&mut kernel.memory).unwrap_or(0))
 }
 
 fn acquire(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {

@@ -6,6 +6,7 @@ use crate::arena::{Arena, PAGE, TO_USER};
 use crate::btf::{Kind, essential};
 use crate::class;
 use crate::describe::settings;
+use crate::early::EarlyMasks;
 use crate::error::ScxError;
 use crate::groups;
 use crate::helpers;
@@ -68,6 +69,8 @@ pub struct Program {
     pub(crate) entries: Vec<Entry>,
     /// Pages of the arena that the loader has filled: number and bytes.
     pub(crate) pages: Vec<(u32, Vec<u8>)>,
+    /// Masks that the loader's programs have made: values and variables have what stands for them.
+    pub(crate) masks: EarlyMasks,
     /// What the loader had run before it attached the scheduler.
     pub(crate) runs: Vec<Run>,
     /// Counters that the program keeps itself.
@@ -112,7 +115,8 @@ impl Program {
             object.externs.iter().map(|name| resolve(&object.btf, &kernel, name)).collect();
         let data = object.data.iter().map(|section| section.bytes.clone()).collect();
         let (maps, entries) = (object.maps.clone(), Vec::new());
-        let (pages, runs, counters) = (Vec::new(), Vec::new(), Vec::new());
+        let (pages, masks) = (Vec::new(), EarlyMasks::new());
+        let (runs, counters) = (Vec::new(), Vec::new());
         let object = Arc::new(object);
         let mut program = Self {
             object,
@@ -124,6 +128,7 @@ impl Program {
             maps,
             entries,
             pages,
+            masks,
             runs,
             counters,
             checks_pointers: true,

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::btf::{Btf, Kind, TypeId};
 use crate::bytes::{text_at, u32_at, u64_at};
+use crate::early::EarlyMasks;
 use crate::error::ScxError;
 use crate::instruction::{CALL, Instruction, LOAD_64};
 use crate::kernel_names::Resolved;
@@ -47,6 +48,8 @@ pub struct Loaded {
     pub operations: LoadedOperations,
     /// Programs that the loader had run (`BPF_PROG_TEST_RUN`), with the bytes of their argument.
     pub runs: Vec<(usize, Vec<u8>)>,
+    /// Masks that programs have made which were run at once. Values of arrays have what stands for them.
+    pub masks: EarlyMasks,
 }
 
 /// A map with its contents.
@@ -79,6 +82,18 @@ pub struct LoadedProgram {
     pub functions: Vec<[u32; 2]>,
     /// The first instruction of each source line, the file, the text and the line's number (`struct bpf_line_info`).
     pub lines: Vec<[u32; 4]>,
+}
+
+impl LoadedProgram {
+    /// Whether it can reach the arena, which is one of these maps.
+    pub fn reaches_arena(&self, maps: &[MapDefinition]) -> bool {
+        let is_arena = |map: i32| maps.get(map as usize).is_some_and(|map| map.kind == ARENA);
+        self.code.iter().any(|instruction| {
+            let names_map = matches!(instruction.src, OF_MAP | OF_MAP_VALUE);
+            let loads = instruction.code == LOAD_64 && names_map && is_arena(instruction.imm);
+            loads || instruction.casts()
+        })
+    }
 }
 
 /// A value of the map that describes the scheduler.
@@ -486,6 +501,7 @@ impl<'a> Takeover<'a> {
             maps: self.maps,
             entries: self.entries,
             pages: self.pages,
+            masks: self.loaded.masks.clone(),
             runs,
             counters: Vec::new(),
             checks_pointers: true,

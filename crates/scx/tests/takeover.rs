@@ -13,8 +13,9 @@ use proptest::prelude::*;
 use roost_scx::btf::Kind;
 use roost_scx::object::{Function, MapDefinition, MapKind, Target};
 use roost_scx::{
-    Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, Object,
-    Program, Resolved, STRUCT_OPS_VALUE, Scx, ScxError, Sparse, Store, relocate, resolve,
+    Early, EarlyMasks, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations,
+    LoadedProgram, Object, Program, Resolved, STRUCT_OPS_VALUE, Scx, ScxError, Sparse, Store,
+    relocate, resolve,
 };
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
@@ -39,6 +40,7 @@ fn loaded(bytes: &[u8]) -> Loaded {
         programs: starts.iter().map(|&at| program(&object, &code, at)).collect(),
         operations: operations(&object),
         runs: Vec::new(),
+        masks: Vec::new(),
     }
 }
 
@@ -352,11 +354,14 @@ fn helpers_write_texts_and_count_ticks() {
     code.extend(call(165));
     add_program(&mut loaded, code);
     let mut argument = *b"n=%d \0..........\x39\x30\0\0\0\0\0\0........";
-    assert_eq!(last_program(&loaded).run(&mut argument, &files), Ok("n=12345 \0".len() as u64));
+    assert_eq!(
+        last_program(&loaded).run(&mut argument, &files, &mut Vec::new()),
+        Ok("n=12345 \0".len() as u64)
+    );
     assert_eq!(&argument[24..], b"n=1\0....");
     add_program(&mut loaded, call(118).to_vec());
     let ticks = (-300_i32 * 250) as u32;
-    assert_eq!(last_program(&loaded).run(&mut [], &files), Ok(ticks.into()));
+    assert_eq!(last_program(&loaded).run(&mut [], &files, &mut Vec::new()), Ok(ticks.into()));
 }
 
 /// A library may try whether the kernel has arenas. The simulation has one.
@@ -393,15 +398,78 @@ fn a_program_that_fills_an_arena_runs_for_its_loader() {
         u64::from_le_bytes(files.0[map].borrow()[at..at + 8].try_into().unwrap())
     };
     let mut argument = 5_u64.to_le_bytes();
-    assert_eq!(early.run(&mut argument, &files), Ok(1), "the first run, and nothing in the page");
+    let mut masks = EarlyMasks::new();
+    assert_eq!(
+        early.run(&mut argument, &files, &mut masks),
+        Ok(1),
+        "the first run, and nothing in the page"
+    );
     assert_eq!(u64::from_le_bytes(argument), ARENA);
     assert_eq!((number(arena, 8), number(count, 0)), (5, 1));
     // What the loader writes counts in the next run.
     files.0[arena].borrow_mut()[8] = 100;
     files.0[count].borrow_mut()[0] = 10;
-    assert_eq!(early.run(&mut argument, &files), Ok(11 + 100));
+    assert_eq!(early.run(&mut argument, &files, &mut masks), Ok(11 + 100));
     assert_eq!(u64::from_le_bytes(argument), ARENA + PAGE, "the first page is taken");
     assert_eq!((number(arena, PAGE as usize + 8), number(count, 0)), (ARENA, 11));
+}
+
+/// The instructions of a call of a kfunc.
+fn call_of(kfunc: &str) -> Instruction {
+    let number = KERNEL.btf.find(kfunc, |kind| matches!(kind, Kind::Function(_))).unwrap();
+    Instruction { code: 0x85, dst: 0, src: 2, offset: 0, imm: number as i32 }
+}
+
+/// Two programs share a mask by a variable: the first one makes it with the CPU that is its argument, the second one
+/// returns the mask's first CPU.
+#[test]
+fn a_mask_of_a_program_is_that_of_other_programs_and_of_the_scheduler() {
+    let mut loaded = loaded(SMALL);
+    let variable = variables(&loaded);
+    let of = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
+    let (load, move_register, store, leave) = (0x79, 0xbf, 0x7b, of(0x95, 0, 0, 0, 0));
+    let at_variable = |dst| [of(0x18, dst, 2, 0, variable as i32), Instruction::default()];
+    let mut makes = vec![of(move_register, 6, 1, 0, 0), call_of("bpf_cpumask_create")];
+    makes.extend([
+        of(move_register, 7, 0, 0, 0),
+        of(load, 1, 6, 0, 0),
+        of(move_register, 2, 7, 0, 0),
+    ]);
+    makes.push(call_of("bpf_cpumask_set_cpu"));
+    makes.extend(at_variable(1));
+    makes.extend([of(store, 1, 7, 0, 0), of(0xb7, 0, 0, 0, 0), leave]);
+    let mut asks = at_variable(1).to_vec();
+    asks.extend([of(load, 1, 1, 0, 0), call_of("bpf_cpumask_first")]);
+    let files = Files(
+        loaded.maps.iter().map(|map| RefCell::new(map.array.to_vec())).collect(),
+        RefCell::default(),
+    );
+    let mut masks = EarlyMasks::new();
+    // Its memory is another one, so its masks have other addresses.
+    add_program(&mut loaded, vec![call_of("bpf_cpumask_create"), of(0xb7, 0, 0, 0, 0), leave]);
+    assert_eq!(last_program(&loaded).run(&mut [], &files, &mut masks), Ok(0));
+    add_program(&mut loaded, makes);
+    assert_eq!(last_program(&loaded).run(&mut 5_u64.to_le_bytes(), &files, &mut masks), Ok(0));
+    assert_eq!(masks, [[0], [1 << 5]]);
+    add_program(&mut loaded, [asks.clone(), vec![leave]].concat());
+    assert_eq!(last_program(&loaded).run(&mut [], &files, &mut masks), Ok(5));
+    // When the scheduler starts, a program ends the run unless the first CPU is 5.
+    let start = |cpu: i32| {
+        let mut loaded = loaded.clone();
+        let mut checks = asks.clone();
+        checks.extend([of(0x15, 0, 0, 3, cpu), of(0x18, 1, 0, 0, -1), of(0, 0, 0, 0, 0xffff)]);
+        checks.extend([of(load, 0, 1, 0, 0), of(0xb7, 0, 0, 0, 0), leave]);
+        add_program(&mut loaded, checks);
+        loaded.maps[variable].array = files.0[variable].borrow().clone().into();
+        loaded.masks.clone_from(&masks);
+        loaded.runs = vec![(loaded.programs.len() - 1, Vec::new())];
+        let machine = Arc::new(roost_machine::resolve("2n2l2c2t").unwrap());
+        let workload = roost_workload::resolve("hackbench:groups=1", Some(1_000_000)).unwrap();
+        let scx = Scx::new(&machine, &taken_over(&loaded).unwrap(), 4_000_000).unwrap();
+        roost_engine::run(&machine, &workload, scx, roost_engine::Control::new(1)).map(|_| ())
+    };
+    start(5).unwrap();
+    assert!(start(6).unwrap_err().to_string().contains("access to"));
 }
 
 /// Changes the size of a map's values or its entries, or removes a map.

@@ -2,8 +2,8 @@
 //! of them, which is recognised by its inode, because libraries duplicate descriptors.
 //!
 //! An array's values are in its file, so that the program can map them. Nothing is verified. Programs that the loader
-//! wants to run are noted, and run in the simulation before the scheduler starts. But if the loader has an arena, they
-//! run at once ([`Early`]), because it reads what they leave there.
+//! wants to run are noted, and run in the simulation before the scheduler starts. But if they use an arena, they run at
+//! once ([`Early`]), because the loader reads what they leave there.
 //!
 //! Places in `union bpf_attr` are those of `include/uapi/linux/bpf.h`.
 
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use roost_machine::Machine;
 use roost_scx::object::{MapDefinition, MapKind};
 use roost_scx::{
-    Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram,
-    STRUCT_OPS_VALUE, ScxError, Sparse, Store,
+    Early, EarlyMasks, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations,
+    LoadedProgram, STRUCT_OPS_VALUE, ScxError, Sparse, Store,
 };
 
 use super::memory::Memory;
@@ -173,6 +173,8 @@ pub struct Bpf {
     runs: Vec<(usize, Vec<u8>)>,
     /// Programs that have been run at once.
     early: HashMap<usize, Early>,
+    /// The masks that these have made.
+    masks: EarlyMasks,
     operations: LoadedOperations,
     /// Bytes of all maps' values so far.
     bytes: u64,
@@ -235,6 +237,7 @@ impl Bpf {
             kinds_of_programs: Vec::new(),
             runs: Vec::new(),
             early: HashMap::new(),
+            masks: EarlyMasks::new(),
             operations: LoadedOperations::default(),
             bytes: 0,
             attached: false,
@@ -287,6 +290,7 @@ impl Bpf {
             programs: self.programs.clone(),
             operations: self.operations.clone(),
             runs: self.runs.clone(),
+            masks: self.masks.clone(),
         }
     }
 
@@ -600,7 +604,7 @@ impl Bpf {
         }
     }
 
-    /// Runs a program, if the loader has an arena. Otherwise notes it, and returns 0.
+    /// Runs a program, if one of the loader's programs can reach an arena. Otherwise notes it, and returns 0.
     fn run(&mut self, attributes: &Attributes, caller: Caller) -> Result<Answer> {
         let program = self.program(caller, attributes.word(0))?;
         if self.kinds_of_programs[program] != SYSCALL {
@@ -610,7 +614,7 @@ impl Bpf {
         let (at, len) = (attributes.long(48), attributes.word(40) as usize);
         let mut argument = caller.memory.read(at, len.min(MOST_ENTRY))?;
         let mut result = 0;
-        if self.maps.iter().any(|map| map.definition.kind.0 == ARENA) {
+        if self.has_arena(program) {
             result = self.run_at_once(program, &mut argument).map_err(|error| {
                 let name = &self.programs[program].name;
                 self.needs = Some(format!("what {name} needs, which the loader runs: {error}"));
@@ -622,6 +626,15 @@ impl Bpf {
         }
         attributes.set(caller.memory, 4, result)?;
         Ok(Answer::Value(0))
+    }
+
+    /// Whether a program, or one that was loaded with it, can reach an arena. Libraries try whether the kernel has
+    /// arenas, so nearly every loader has made one.
+    fn has_arena(&self, program: usize) -> bool {
+        let maps: Vec<_> = self.maps.iter().map(|map| map.definition.clone()).collect();
+        let of = self.programs[program].btf;
+        let mut all = self.programs.iter().filter(|program| program.btf == of);
+        all.any(|program| program.reaches_arena(&maps))
     }
 
     /// Runs a program. Returns its result.
@@ -637,7 +650,8 @@ impl Bpf {
             self.early.insert(program, early);
         }
         let early = self.early.get_mut(&program);
-        early.map_or(Ok(0), |early| Ok(early.run(argument, &Files(&self.maps))? as u32))
+        let (files, masks) = (Files(&self.maps), &mut self.masks);
+        early.map_or(Ok(0), |early| Ok(early.run(argument, &files, masks)? as u32))
     }
 
     fn link(&mut self, caller: Caller, program: u32) -> Result<Answer> {
