@@ -6,14 +6,14 @@
 //! again, and what cannot be written is not kept.
 
 use std::fmt::Write as _;
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write as _};
+use std::fs::{DirBuilder, File, Metadata};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-/// A hash of the sources that decide what is made, of the compiler, and of the profile (`build.rs`).
+/// A hash of the sources that decide what is made, and of the compiler (`build.rs`). Empty if they are not known.
 const MAKERS: &str = env!("ROOST_MAKERS");
 
 /// Size of a hash in bytes.
@@ -70,14 +70,19 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What schedulers' own programs loaded, in the user's cache folder. `None` if the user has none.
+    /// What schedulers' own programs loaded, in the user's cache folder. `None` if nothing can be kept.
     pub fn captures() -> Option<Self> {
-        Some(Self::at(&folder_of_user()?.join("captures")))
+        Self::of_user("captures")
     }
 
-    /// The machine code of sched_ext programs, in the user's cache folder. `None` if the user has none.
+    /// The machine code of sched_ext programs, in the user's cache folder. `None` if nothing can be kept.
     pub fn machine_code() -> Option<Self> {
-        Some(Self::at(&folder_of_user()?.join("machine-code")))
+        Self::of_user("machine-code")
+    }
+
+    fn of_user(kind: &str) -> Option<Self> {
+        let folder = folder_of_user().filter(|_| !MAKERS.is_empty())?;
+        Some(Self::at(&folder.join(kind)))
     }
 
     /// The files in a folder, which need not exist.
@@ -91,7 +96,12 @@ impl Kept {
             return None;
         }
         let path = self.folder.join(&key.0);
-        let mut bytes = std::fs::read(&path).ok()?;
+        let mut file = File::open(&path).ok()?;
+        if !file.metadata().is_ok_and(|about| about.is_file() && is_own(&about)) {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
         let (hash, content) = bytes.split_at_checked(HASH)?;
         if Sha256::digest(content).as_slice() != hash {
             return None;
@@ -112,11 +122,12 @@ impl Kept {
     }
 
     fn try_to_keep(&self, key: &Key, content: &[u8]) -> io::Result<()> {
+        let bytes = (HASH + content.len()) as u64;
         create(&self.folder)?;
-        if !is_private(&self.folder) {
+        if !is_private(&self.folder) || bytes > self.most_bytes {
             return Ok(());
         }
-        self.make_room(content.len() as u64)?;
+        self.make_room(bytes)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&Sha256::digest(content))?;
         file.write_all(content)?;
@@ -158,19 +169,23 @@ fn create(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether only this user can have written what is in a folder: machine code from there is executed.
-#[cfg(unix)]
+/// Whether only this user can write to a folder: machine code from there is executed.
 fn is_private(folder: &Path) -> bool {
+    std::fs::symlink_metadata(folder).is_ok_and(|about| about.is_dir() && is_own(&about))
+}
+
+/// Whether a file or folder is the user's, and nobody else can write to it.
+#[cfg(unix)]
+fn is_own(about: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     // SAFETY: no arguments; it cannot fail.
     let user = unsafe { libc::geteuid() };
-    std::fs::symlink_metadata(folder)
-        .is_ok_and(|about| about.is_dir() && about.uid() == user && about.mode() & 0o022 == 0)
+    about.uid() == user && about.mode() & 0o022 == 0
 }
 
 #[cfg(not(unix))]
-fn is_private(folder: &Path) -> bool {
-    folder.is_dir()
+fn is_own(_: &Metadata) -> bool {
+    true
 }
 
 #[cfg(test)]

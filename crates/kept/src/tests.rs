@@ -58,6 +58,8 @@ fn what_was_used_least_recently_makes_room() {
     kept.keep(&key("c"), &[0; 10]);
     kept.keep(&key("d"), &[0; 10]);
     assert!(kept.get(&key("b")).is_none());
+    kept.keep(&key("large"), &[0; 200]);
+    assert!(kept.get(&key("large")).is_none(), "it does not fit, and removes nothing");
     for name in ["a", "c", "d"] {
         assert!(kept.get(&key(name)).is_some(), "{name}");
     }
@@ -90,6 +92,10 @@ fn a_folder_that_others_can_write_to_is_not_used() {
     set(0o700);
     assert_eq!(kept.get(&key("a")).as_deref(), Some(&b"first"[..]));
     assert_eq!(kept.get(&key("b")), None, "nothing was written there");
+    // A file that others could write to while they could write to the folder.
+    let file = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(kept.folder.join(&key("a").0), file).unwrap();
+    assert_eq!(kept.get(&key("a")), None);
 }
 
 proptest! {

@@ -127,7 +127,12 @@ fn text(about: &Description) -> String {
     table(&mut out, "optional, and missing in this kernel", &about.optional, line);
     table(&mut out, "missing in this kernel", &about.missing, line);
     table(&mut out, "missing in the simulation: it cannot run there", &about.lacks, line);
-    table(&mut out, "refused, there as by a kernel", about.refused.as_slice(), line);
+    table(
+        &mut out,
+        "refused by the kernel: it cannot run in the simulation either",
+        about.refused.as_slice(),
+        line,
+    );
     table(&mut out, "hooks that the simulation never calls", &about.uncalled, line);
     table(
         &mut out,

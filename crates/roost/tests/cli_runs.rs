@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -448,12 +449,16 @@ fn machine_code_is_kept_and_changes_no_result() {
     let first = run();
     let [file] = &kept()[..] else { panic!("{:?}", kept()) };
     let whole = fs::read(file).unwrap();
+    let number = || fs::metadata(file).unwrap().ino();
+    let before = number();
     assert_eq!(run(), first, "with machine code from the start");
+    assert_eq!(number(), before, "it is not made again");
     // Something in the middle of a function.
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     fs::write(file, damaged).unwrap();
     assert_eq!(run(), first, "it is made again");
+    assert_ne!(number(), before);
     assert_eq!(fs::read(file).unwrap().len(), whole.len());
     fs::remove_dir_all(&cache).unwrap();
     fs::write(&cache, "a file where the folder would be").unwrap();

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use roost_engine::World;
 use roost_kept::{Kept, Key};
 use serde::Serialize;
 
@@ -569,7 +570,8 @@ fn remembered(wanted: &Wanted<'_>, made: impl FnOnce() -> Option<Made>) -> Optio
 
 /// The key of a program's machine code: all that it is made of, except which instructions are seldom executed.
 fn key(wanted: &Wanted<'_>) -> Option<Key> {
-    let program = postcard::to_stdvec(&(wanted.code, wanted.starts, &wanted.given)).ok()?;
+    let wanted = (wanted.code, wanted.starts, &wanted.given, World::TASK_BYTES);
+    let program = postcard::to_stdvec(&wanted).ok()?;
     Some(Key::of(&[text::target()?.as_bytes(), &program]))
 }
 

@@ -104,7 +104,7 @@ pub fn schedule_of(case: &Case) -> Result<u64, String> {
                 wait,
                 late_ns: late_ns(case),
                 unsteady: unsteady.clone(),
-                leaving_ns: case.tempo().leaving_ns,
+                leaving_ns: case.tempo().longest_wait_ns,
             })
         }
     }

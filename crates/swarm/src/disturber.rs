@@ -27,7 +27,7 @@ enum Step {
     ComesBack,
 }
 
-/// How soon things happen to CPUs. All times are in ms.
+/// How soon things happen to CPUs. Times are in ms, but for the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Tempo {
     /// When CPUs begin to go, and tasks to change their class: between these times. The workload begins within the
@@ -35,8 +35,8 @@ pub struct Tempo {
     begins: [u64; 2],
     /// How long a CPU takes to go offline, at most.
     leaves: u64,
-    /// How long it may take, in ns: the bound for tasks that wait for it.
-    pub(crate) leaving_ns: u64,
+    /// The longest time that a task may wait for a CPU to go offline, in ns.
+    pub(crate) longest_wait_ns: u64,
     /// How long it stays offline, and how long it then stays online, at most.
     stays: u64,
 }
@@ -44,10 +44,10 @@ pub struct Tempo {
 impl Tempo {
     /// For runs of any length.
     pub const USUAL: Self =
-        Self { begins: [10, 100], leaves: 30, leaving_ns: LEAVING_NS, stays: 300 };
+        Self { begins: [10, 100], leaves: 30, longest_wait_ns: LEAVING_NS, stays: 300 };
     /// For runs of some tens of ms: in these, CPUs come back too, and go before the watch looks.
     pub const QUICK: Self =
-        Self { begins: [5, 20], leaves: 8, leaving_ns: 8 * NS_PER_MS, stays: 20 };
+        Self { begins: [5, 20], leaves: 8, longest_wait_ns: 8 * NS_PER_MS, stays: 20 };
 }
 
 /// The thread.

@@ -1,6 +1,6 @@
 //! `roost-swarm SEED SECONDS RUNS [faults=on|off] [scheduler=roost] [schedules=N]` checks random cases, starting with
-//! `SEED`, until the time or the number of runs is used up, or so many schedules were seen. Cases run side by side, one
-//! on each CPU of the host.
+//! `SEED`: `RUNS` cases unless that is 0, else until N schedules were seen, else for `SECONDS`. Cases run side by side,
+//! one on each CPU of the host.
 
 use std::process::{ExitCode, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,8 +80,9 @@ fn work(swarm: &Mutex<Swarm>, progress: &ProgressBar) {
 fn report(case: &Case, wrong: &str, progress: &ProgressBar) {
     let print = |text: String| progress.suspend(|| println!("{text}"));
     print(format!("seed {}: {wrong}\n{}", case.seed, case.repeat()));
-    let smallest =
-        smallest(case, TRIES, |case| check(case).is_err_and(|other| kind(&other) == kind(wrong)));
+    let smallest = smallest(case, TRIES, |case| {
+        !STOP.load(Ordering::Relaxed) && check(case).is_err_and(|other| kind(&other) == kind(wrong))
+    });
     let wrong = check(&smallest).err().unwrap_or_default();
     print(format!("the smallest that was found: {wrong}\n{smallest}\n"));
 }

@@ -20,7 +20,8 @@ pub struct Request {
     pub time: Duration,
     /// The number of cases. 0: no limit.
     pub runs: u64,
-    /// The number of different schedules of the shipped program that end the swarm. 0: no limit.
+    /// If the number of cases is 0: the number of different schedules of the shipped program that end the swarm. 0: the
+    /// time ends it.
     pub schedules: usize,
     /// Whether seeds whose case has another scheduler are left out.
     pub shipped: bool,

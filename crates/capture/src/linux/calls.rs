@@ -182,7 +182,10 @@ impl<'a> System<'a> {
             return Ok(Answer::Descriptor(open_beneath(&folder, name, flags)?, close));
         }
         let file = self.files.instead(&path).unwrap_or_else(|| {
-            self.inputs.open(&path);
+            self.note_program();
+            if let Some(path) = self.of_this_machine(&path) {
+                self.inputs.open(&path);
+            }
             path.clone()
         });
         // A device or a pipe is not opened before it is known to be harmless.
@@ -207,6 +210,32 @@ impl<'a> System<'a> {
         Ok(Answer::Descriptor(reopen(&found, flags)?, close))
     }
 
+    /// Notes the program that runs as an input. It may have been started by another one, which nobody answers.
+    pub fn note_program(&mut self) {
+        if let Ok(program) = std::fs::read_link(format!("/proc/{}/exe", self.pid)) {
+            self.inputs.open(&program);
+        }
+    }
+
+    /// The path of a file of this machine, on which the program may depend. `None` if it is about a process, or is the
+    /// program's own.
+    fn of_this_machine(&self, path: &Path) -> Option<PathBuf> {
+        if path.starts_with(self.files.scratch()) {
+            return None;
+        }
+        let Ok(rest) = path.strip_prefix("/proc") else { return Some(path.to_owned()) };
+        let mut names = rest.components();
+        let process = names.next().and_then(|name| name.as_os_str().to_str());
+        if process.is_none_or(|name| name.parse::<u32>().is_err()) {
+            return Some(path.to_owned());
+        }
+        let folder = names
+            .next()
+            .filter(|name| ["cwd", "root"].iter().any(|folder| name.as_os_str() == *folder))?;
+        let folder = Path::new("/proc").join(process?).join(folder);
+        Some(std::fs::read_link(folder).ok()?.join(names.as_path()))
+    }
+
     /// Keeps the names of the last files of the made-up machine that the program did not find.
     fn note_missing(&mut self, path: &Path) {
         const KEPT: usize = 3;
@@ -223,7 +252,9 @@ impl<'a> System<'a> {
         let path = self.path(call, folder, call.arguments[about.path])?;
         let Some(path) = path else { return Ok(Answer::Kernel) };
         let Some(file) = self.files.instead(&path) else {
-            self.inputs.ask(&path);
+            if let Some(path) = self.of_this_machine(&path) {
+                self.inputs.ask(&path);
+            }
             return Ok(Answer::Kernel);
         };
         let file = CString::new(file.into_os_string().into_vec()).map_err(|_| libc::EINVAL)?;

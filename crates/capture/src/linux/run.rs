@@ -15,7 +15,7 @@ use roost_scx::Loaded;
 use super::calls::System;
 use super::files::Files;
 use super::inputs::Inputs;
-use super::sandbox;
+use super::sandbox::{self, Sandbox};
 use crate::command::Command;
 use crate::error::{CaptureError, Why};
 
@@ -83,16 +83,29 @@ fn watched(
     let files = Files::write(machine).map_err(broken)?;
     // The sandbox is dropped before the files: the program ends before they go.
     let mut sandbox = sandbox::start(command, &files.scratch())?;
-    let mut printed = Printed::of(&sandbox.output).map_err(broken)?;
     let mut system = System::new(machine, &files, sandbox.child.id() as libc::pid_t);
     system.inputs.open(&command.program);
+    attached(&mut system, &mut sandbox, limit, stop)?;
+    // The program still waits for the answer, so nothing changes any more.
+    Ok((system.bpf.loaded(), system.inputs))
+}
+
+/// Answers a program's calls until it has attached its scheduler.
+fn attached(
+    system: &mut System,
+    sandbox: &mut Sandbox,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<(), Why> {
+    let broken = |error: io::Error| Why::Start(error.to_string());
+    let mut printed = Printed::of(&sandbox.output).map_err(broken)?;
     let deadline = Instant::now() + limit;
     loop {
         if let Some(call) = sandbox.listener.receive(WAIT).map_err(broken)? {
             let answer = system.answer(&call);
             if system.bpf.attached {
-                // The program still waits for the answer, so nothing changes any more.
-                return Ok((system.bpf.loaded(), system.inputs));
+                system.note_program();
+                return Ok(());
             }
             if let Some(need) = system.bpf.needs.take() {
                 return Err(Why::Lacks(need));
@@ -101,7 +114,7 @@ fn watched(
         } else if let Some(status) = sandbox.child.try_wait().map_err(broken)? {
             printed.take(&mut sandbox.output);
             let told = printed.telling_lines(status.success());
-            return Err(Why::Ended { how: how(status), said: said(&system, &told) });
+            return Err(Why::Ended { how: how(status), said: said(system, &told) });
         }
         printed.take(&mut sandbox.output);
         if stop.load(Ordering::Relaxed) {
@@ -110,7 +123,7 @@ fn watched(
         if Instant::now() > deadline {
             let seconds = limit.as_secs();
             let told = printed.telling_lines(false);
-            return Err(Why::TooSlow { seconds, said: said(&system, &told) });
+            return Err(Why::TooSlow { seconds, said: said(system, &told) });
         }
     }
 }
@@ -181,6 +194,8 @@ impl Printed {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -207,5 +222,43 @@ mod tests {
         assert!(!captured("/bin/false -x", &other), "another machine");
         std::fs::write(&file, "2").unwrap();
         assert!(!captured("/bin/false -x", &machine), "another file");
+    }
+
+    /// What a script asks for that ends without a scheduler.
+    fn asked_for(script: &str) -> Inputs {
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let command = Command::parse(&format!("/bin/sh -c '{script}'")).unwrap();
+        let files = Files::write(&machine).unwrap();
+        let mut sandbox = sandbox::start(&command, &files.scratch()).unwrap();
+        let mut system = System::new(&machine, &files, sandbox.child.id() as libc::pid_t);
+        let never = AtomicBool::new(false);
+        let ended = attached(&mut system, &mut sandbox, crate::LIMIT, &never);
+        assert!(matches!(ended, Err(Why::Ended { .. })), "{ended:?}");
+        system.inputs
+    }
+
+    #[test]
+    fn the_files_of_this_machine_that_a_program_asks_for_are_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["read", "through", "asked"] {
+            std::fs::write(at(name), "1\n").unwrap();
+        }
+        let script = format!(
+            "cd {}; read x <read; read x </proc/self/cwd/through; read x <missing; [ -d asked ]; echo >own; \
+             read x </sys/devices/system/cpu/online; read x </proc/stat; exec cat /etc/hostname",
+            folder.path().display()
+        );
+        let inputs = asked_for(&script);
+        let has = |path: &Path| inputs.paths().any(|known| known == path);
+        for name in ["read", "through", "missing", "asked"] {
+            assert!(has(&at(name)), "{name}: {inputs:?}");
+        }
+        // A program that another one has become, and what it reads.
+        let cat = std::fs::canonicalize("/bin/cat").unwrap();
+        assert!(has(&cat) && has(Path::new("/etc/hostname")), "{inputs:?}");
+        let made_up = |path: &Path| path.starts_with("/sys") || path.starts_with("/proc");
+        let own = |path: &Path| path.starts_with("/dev/shm") || path.ends_with("own");
+        assert!(!inputs.paths().any(|path| made_up(path) || own(path)), "{inputs:?}");
     }
 }
