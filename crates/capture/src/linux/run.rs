@@ -220,7 +220,7 @@ mod tests {
         assert!(!captured("/bin/false -y", &machine), "another argument");
         let other = roost_machine::resolve("2n2l2c2t").unwrap();
         assert!(!captured("/bin/false -x", &other), "another machine");
-        std::fs::write(&file, "2").unwrap();
+        std::fs::write(&file, "22").unwrap();
         assert!(!captured("/bin/false -x", &machine), "another file");
     }
 
