@@ -185,42 +185,46 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
 
 /*
  * A word has got its first idle CPU, or has lost its last: sets or clears its bit in its node. Another CPU may do
- * the opposite at the same time, so this one looks again afterwards.
+ * the opposite at the same time, so this one looks again afterwards. Returns whether the bit was set before: an atomic
+ * operation whose result is used is a full barrier.
  */
 __noinline int mark_node(u32 word_id)
 {
 	struct roost_word *word = word_at(word_id);
 	struct roost_node *node = word ? node_at(word->node) : NULL;
+	u64 mask, had = 0;
 	u32 index;
-	u64 mask;
 	int i;
 
 	if (!node || word->rank / 64 >= NODE_MASKS)
 		return 0;
 	index = word->rank / 64 & (NODE_MASKS - 1);
 	mask = 1ull << (word->rank & 63);
-	each(i, 0, 2) {
+	each(i, 0, 4) {
 		if (word->idle)
-			__sync_fetch_and_or(&node->idle_words[index], mask);
+			had = __sync_fetch_and_or(&node->idle_words[index], mask);
 		else
-			__sync_fetch_and_and(&node->idle_words[index], ~mask);
+			had = __sync_fetch_and_and(&node->idle_words[index], ~mask);
 		if (!word->idle == !(node->idle_words[index] & mask))
 			break;
 	}
-	return 0;
+	return !!(had & mask);
+}
+
+/* Claims a CPU that is probably idle. Returns false if it is not. */
+static __always_inline bool take(struct roost_word *word, u32 id, u32 bit)
+{
+	u64 mask = 1ull << (bit & 63), old = __sync_fetch_and_and(&word->idle, ~mask);
+
+	if (old == mask)
+		mark_node(id);
+	return old & mask;
 }
 
 /* Claims an idle CPU. Returns false if another CPU was faster. */
 static __always_inline bool claim(struct roost_word *word, u32 id, u32 bit)
 {
-	u64 mask = 1ull << (bit & 63), old;
-
-	if (!(word->idle & mask))
-		return false;
-	old = __sync_fetch_and_and(&word->idle, ~mask);
-	if (old == mask)
-		mark_node(id);
-	return old & mask;
+	return word->idle & 1ull << (bit & 63) && take(word, id, bit);
 }
 
 static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
@@ -228,6 +232,14 @@ static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
 	struct roost_word *word = word_at(cpu->word);
 
 	return word && claim(word, cpu->word, cpu->bit);
+}
+
+/* The same if a CPU of its LLC is idle. The line of their word is written at once, not read before. */
+static __always_inline bool take_cpu(const struct roost_cpu *cpu)
+{
+	struct roost_word *word = word_at(cpu->word);
+
+	return word && take(word, cpu->word, cpu->bit);
 }
 
 static __always_inline void mark_idle(const struct roost_cpu *cpu)
@@ -364,6 +376,15 @@ static __always_inline bool any_idle(u32 node_id)
 	struct roost_node *node = node_at(node_id);
 
 	return node && (node->idle_words[0] | node->idle_words[1] | node->idle_words[2] | node->idle_words[3]);
+}
+
+/* Whether an LLC has an idle CPU. Its node tells, so that its words need not be read. */
+static __always_inline bool any_idle_in(const struct roost_llc *llc)
+{
+	struct roost_node *node = node_at(llc->node);
+
+	return node && bits_from(node->idle_words, NODE_MASKS, llc->first_word - node->first_word) &
+			       lowest_bits(llc->nr_words);
 }
 
 /* The word of a task's last CPU, as a bit among 64 words of a node. 0 if it is not among these. */

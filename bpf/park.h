@@ -259,14 +259,7 @@ static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct t
 {
 	u64 vtime = rebased_vtime(p, task, id, llc->clock, true);
 
-	if (!llc->waiting) {
-		llc->backlog_at = now;
-		llc->lasting = false;
-	}
-	if (is_long(task))
-		llc->lasting = true;
-	__sync_fetch_and_add(&llc->waiting, 1);
-	mark_waiting(llc, id);
+	add_to_backlog(task, llc, id, now);
 	if (!__sync_bool_compare_and_swap(&task->waits_in, PARKED, id)) {
 		__sync_fetch_and_add(&llc->waiting, -1);
 		return;

@@ -76,9 +76,9 @@ static __always_inline bool is_long(const struct roost_task *task)
  * Whether running in another LLC is better for a task than waiting: it runs for long, and the task now running
  * on its last CPU will not sleep again before a migration pays off.
  */
-static __always_inline bool leaves_at_once(const struct roost_task *task)
+static __always_inline bool leaves_at_once(const struct task_struct *p, const struct roost_task *task)
 {
-	struct roost_cpu *cpu = is_long(task) ? cpu_at(task->cpu) : NULL;
+	struct roost_cpu *cpu = is_long(task) ? cpu_at(scx_bpf_task_cpu(p)) : NULL;
 
 	return cpu && !cpu->brief;
 }
@@ -225,12 +225,12 @@ static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 
 
 	n->sis_search++;
 	n->sis_scanned++;
-	if (!any_idle(cpu->node)) {
+	if (!any_idle_in(llc)) {
 		n->sis_domain_search++;
 		n->sis_failed++;
 		return NONE;
 	}
-	if (allowed && (smt == 1 || core_idle(cpu)) && claim_cpu(cpu))
+	if (allowed && (smt == 1 ? take_cpu(cpu) : core_idle(cpu) && claim_cpu(cpu)))
 		return prev;
 	n->sis_domain_search++;
 	if (smt > 1) {
@@ -267,7 +267,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 {
 	struct roost_cpu *cpu = cpu_at(prev);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
-	bool lasting = leaves_at_once(task);
+	bool lasting = leaves_at_once(p, task);
 	u32 found = NONE;
 
 	if (!llc)

@@ -157,13 +157,15 @@ static __always_inline void count_out(struct roost_task *task)
 		__sync_fetch_and_add(&llc->waiting, -1);
 }
 
-/* A task is going to wait in an LLC. It is counted before it is in the queue, so that no CPU overlooks it. */
-static __always_inline void count_in(struct roost_task *task, struct roost_llc *llc, u32 id)
+/* A task is going to wait in the queue of an LLC from now on. */
+static __always_inline void add_to_backlog(const struct roost_task *task, struct roost_llc *llc, u32 id, u64 now)
 {
-	count_out(task);
-	__sync_fetch_and_add(&llc->waiting, 1);
-	mark_waiting(llc, id);
-	task->waits_in = id;
+	if (add_waiting(llc, id)) {
+		llc->backlog_at = now;
+		llc->lasting = false;
+	}
+	if (is_long(task))
+		llc->lasting = true;
 }
 
 /* The virtual time at which a task is queued. The task's own virtual time has been converted already. */
@@ -451,10 +453,11 @@ enum {
 };
 
 /* Whether a task may go to the node of a CPU where it does not belong. */
-static __always_inline bool may_leave(struct roost_task *task, u32 src, u32 dst, bool any, struct roost_counters *n)
+static __always_inline bool may_leave(struct task_struct *p, struct roost_task *task, u32 src, u32 dst, bool any,
+				      struct roost_counters *n)
 {
-	if (!any && (!leaves_at_once(task) || src == dst))
-		return leaves_at_once(task);
+	if (!any && (!leaves_at_once(p, task) || src == dst))
+		return leaves_at_once(p, task);
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A settled process is held like a group, but its node never pauses. */
@@ -476,7 +479,7 @@ __noinline u32 taken_as(struct task_struct *p __arg_trusted, u32 src, u32 dst, u
 	if (kinds & TAKE_JOINING &&
 	    roost_consolidate_first_pass(false, true, benefit(task->process, src, dst)))
 		return TAKE_JOINING;
-	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(task, src, dst, kinds & TAKE_ANY, &here->n))
+	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(p, task, src, dst, kinds & TAKE_ANY, &here->n))
 		return kinds & TAKE_ANY ? TAKE_ANY : TAKE_LONG;
 	return 0;
 }
@@ -855,7 +858,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	count_out(task);
 	if ((s64)waited < 0)
 		return;
-	task->wanted += waited;
+	task->waited += waited;
 	n->run_delay_ns += waited;
 	if (waited > n->run_delay_max_ns)
 		n->run_delay_max_ns = waited;
@@ -867,7 +870,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 		help_waiting(cpu->llc, backlog);
 }
 
-/* Number of CPUs of an LLC that are examined for one that should give way. */
+/* Number of CPUs of an LLC that are examined for one that should give way: a power of two. */
 #define GIVE_WAY 4
 
 /*
@@ -895,49 +898,90 @@ static __always_inline void end_burst(struct roost_task *task)
 }
 
 /* For how long a CPU has run a task that should give way, if at least `least`. Otherwise 0. */
-static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u64 now, u64 least)
+static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, const struct roost_cpu *cpu, u64 now,
+				     u64 least)
 {
-	struct roost_cpu *cpu = cpu_at(cpu_id);
-	u64 ran;
+	u64 ran = now - cpu->started_at;
 
-	if (!cpu || !cpu->online || !cpu->started_at || !may_run(p, cpu_id))
-		return 0;
-	ran = now - cpu->started_at;
-	if ((s64)ran < (s64)least ||
+	if (!cpu->online || !cpu->started_at || !may_run(p, cpu_id) || (s64)ran < (s64)least ||
 	    !before(p->scx.dsq_vtime, cpu->vtime + vtime_of(ran, cpu->weight)))
 		return 0;
 	return ran;
 }
 
+/* The bit of a group of CPUs in its LLC, by a CPU's slot. 0 beyond 64 groups (no LLC has so many). */
+static __always_inline u64 group_bit(const struct roost_llc *llc, const struct roost_cpu *cpu)
+{
+	u32 group = ((cpu->word - llc->first_word) * 64 + cpu->bit) / GIVE_WAY;
+
+	return group < 64 ? 1ull << group : 0;
+}
+
 /*
- * A task that woke up has to wait. Among some CPUs of the LLC, starting with its last one, finds the CPU that
- * has run the same task for longest. That task gives way if it is ahead in virtual time and has run for long
+ * No CPU of a group gives way before `until`. All groups of the LLC share the time: the earliest of theirs. A CPU that
+ * reads while another one writes must not see a group with a later time than its own, so a new group's bit is written
+ * after an earlier time, and before a later one.
+ */
+static __always_inline void set_quiet(struct roost_llc *llc, u64 group, u64 now, u64 until)
+{
+	if (!before(now, until))
+		return;
+	if (!before(now, llc->quiet_until)) {
+		llc->quiet = group;
+		barrier();
+		llc->quiet_until = until;
+		return;
+	}
+	if (before(until, llc->quiet_until))
+		llc->quiet_until = until;
+	barrier();
+	llc->quiet |= group;
+}
+
+/*
+ * A task that woke up has to wait. Among some CPUs of the LLC, the group that its last CPU is in, finds the CPU
+ * that has run the same task for longest. That task gives way if it is ahead in virtual time and has run for long
  * enough to be worth the switch. If one of these CPUs is idle, it is woken instead: the search did not reach
- * it, or it has become idle since.
+ * it, or it has become idle since. Each of these CPUs has a cache line that it writes all the time, so nobody
+ * looks again before one of them can have run for long enough.
  */
 __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now, u64 least)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
-	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
-	u32 slot, place, *other, best = NONE;
-	u64 ran, most = 0;
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+	u32 word_id, slot, place, *other, best = NONE;
+	u64 group, ran, most = 0, earliest = now;
+	struct roost_word *word;
 	bool idle = false;
 	int i;
 
-	if (!here || !word)
+	if (!here || !llc)
 		return 0;
-	slot = cpu->bit;
+	group = group_bit(llc, cpu);
+	if (llc->quiet & group && before(now, llc->quiet_until))
+		return 0;
+	word_id = cpu->word;
+	word = word_at(word_id);
+	if (!word)
+		return 0;
+	slot = cpu->bit & ~(GIVE_WAY - 1);
 	each(i, 0, GIVE_WAY) {
-		place = cpu->word * 64 + slot;
+		place = word_id * 64 + slot;
 		other = bpf_map_lookup_elem(&slots, &place);
-		ran = other && *other != NONE ? gives_way(p, *other, now, least) : 0;
-		if (ran > most) {
-			most = ran;
-			best = *other;
-			idle = word->idle & 1ull << (slot & 63);
+		cpu = other ? cpu_at(*other) : NULL;
+		if (cpu) {
+			if (cpu->started_at && before(cpu->started_at, earliest))
+				earliest = cpu->started_at;
+			ran = gives_way(p, *other, cpu, now, least);
+			if (ran > most) {
+				most = ran;
+				best = *other;
+				idle = word->idle & 1ull << (slot & 63);
+			}
 		}
 		slot = slot + 1 < word->nr_slots ? slot + 1 : 0;
 	}
+	set_quiet(llc, group, now, earliest + preempt_us * 1000);
 	cpu = cpu_at(best);
 	if (!cpu)
 		return 0;

@@ -120,7 +120,7 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 {
 	u32 go = task->go;
 
-	task->go = task->exec_to = NONE;
+	task->go = NONE;
 	return go == NONE ? cpu->llc : go;
 }
 
@@ -135,17 +135,10 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 		return;
 	rebase_vtime(p, task, id, llc->clock, true);
 	begin_wait(p, task, llc->clock, now);
-	/*
-	 * If a task changes places with the only waiting task, that one is still counted here, because the
-	 * queue was not empty.
-	 */
-	if (!llc->waiting) {
-		llc->backlog_at = now;
-		llc->lasting = false;
-	}
-	if (is_long(task))
-		llc->lasting = true;
-	count_in(task, llc, id);
+	/* First, so that the queue does not count as empty meanwhile if this task is the only one that waited there. */
+	add_to_backlog(task, llc, id, now);
+	count_out(task);
+	task->waits_in = id;
 	dsq_insert_vtime(p, id, slice_ns(), turn_of(p, task, llc->clock, flags), flags);
 }
 
@@ -190,6 +183,8 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 		return;
 	}
+	/* First, for the same reason as in running. */
+	task->exec_to = NONE;
 	if (task->limit != NONE && park(p, task, flags, &here->n))
 		return;
 	sent = task->go != NONE;
@@ -216,7 +211,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 			kick_llc(p, id);
 		return;
 	}
-	if (leaves_at_once(task)) {
+	if (leaves_at_once(p, task)) {
 		call_for(p, task, id, llc->node);
 		return;
 	}
@@ -310,12 +305,13 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 
 	if (!llc || !task)
 		return;
+	/* This comes first, because a cache line that is read and then written is transferred twice. */
+	task->go = NONE;
 	cpu->ran_before = p->se.sum_exec_runtime;
 	cpu->started_at = scx_bpf_now();
 	cpu->weight = weight_of(p, task);
 	cpu->process = task->process;
 	set_brief(cpu, burst_of(task) < MIGRATION_NS);
-	task->go = NONE;
 	if (task->queued_at)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);

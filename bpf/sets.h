@@ -432,7 +432,8 @@ static __always_inline void account_run(struct task_struct *p, struct roost_task
 					u64 ran)
 {
 	task->ran += ran;
-	task->wanted += ran;
+	task->wanted += ran + task->waited;
+	task->waited = 0;
 	if (task->wanted >= CHARGE_NS)
 		charge_sets(p, node);
 }

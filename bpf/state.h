@@ -119,6 +119,8 @@ struct roost_llc {
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
+	u64 quiet;		/* groups of CPUs of which none is to give way yet (queue.h) */
+	u64 quiet_until;	/* at least until then */
 	/*
 	 * Virtual time: the largest that a task had when it was switched in. Written more often than everything
 	 * above.
@@ -155,32 +157,39 @@ struct roost_node {
 	u64 waiting_llcs[NODE_MASKS] __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
+/*
+ * What a task does. The members that are written where it is queued and where it is switched in come first, then
+ * those that are written after it has run. A wakeup on another CPU only reads these. Both parts have cache lines of
+ * their own: in the kernel, a value begins 8 bytes after the beginning of a line (struct bpf_local_storage_elem).
+ */
 struct roost_task {
-	/* What a wakeup reads or writes, often on another CPU than the one where the task last ran. */
 	u64 queue;		/* the queue whose clock its virtual time refers to; NONE: new */
 	u64 queued_at;		/* 0: not in a queue */
-	u64 ran_awake;		/* ns that it ran since it last slept */
-	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
+	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
+	u64 waited;		/* ns, not counted in `wanted` yet */
 	u32 waits_in;		/* the LLC that counts it as waiting, or PARKED, or NONE */
 	u32 go;			/* LLC to go to when it is queued next; NONE */
 	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
-	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
-	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
-	u32 group;		/* its sets; NONE: none */
-	u32 process;
-	/* Mostly used where it runs. */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
-	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
+	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
+	u64 css_set;		/* the css_set from which its group was found */
+	/* The second line. */
+	u64 ran_awake;		/* ns that it ran since it last slept */
+	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
 	/* Not charged to its sets and its cgroup yet, in ns. */
 	u64 wanted;		/* ran or waited */
 	u64 ran;
-	u64 css_set;		/* the css_set from which its group was found */
-	u64 tried_at;		/* when it last tried to reach its home */
+	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
+	u32 group;		/* its sets; NONE: none */
+	u32 process;
+	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 migrate_seq;	/* roost/consolidate.h */
+	u64 tried_at;		/* when it last tried to reach its home */
 	u64 reserved;		/* ns reserved of its limit's budget */
-	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
 };
+
+_Static_assert(offsetof(struct roost_task, ran_awake) == CACHE_LINE, "begins a line of its own");
 
 /*
  * Where a task with an affinity may run. A task that may run anywhere has no entry. CPUs with larger numbers
@@ -318,18 +327,31 @@ static __always_inline void mark_waiting(const struct roost_llc *llc, u32 id)
 }
 
 /*
- * No task waits in an LLC, although its node says so. Clears the node's bit. A task that comes meanwhile sets
- * it before this function looks again.
+ * One more task waits in an LLC. It is counted before it is in the queue, so that no CPU overlooks it. Returns whether
+ * no task waited before. Otherwise the node's line is not read, because the first task has set the bit.
+ */
+static __always_inline bool add_waiting(struct roost_llc *llc, u32 id)
+{
+	bool first = !__sync_fetch_and_add(&llc->waiting, 1);
+
+	if (first)
+		mark_waiting(llc, id);
+	return first;
+}
+
+/*
+ * No task waits in an LLC, although its node says so. Clears the node's bit. A task that comes meanwhile is seen
+ * afterwards: an atomic operation whose result is used is a full barrier.
  */
 static __always_inline void mark_empty(struct roost_llc *llc, u32 id)
 {
 	struct roost_node *node = node_at(llc->node);
 	u32 rank = node ? id - node->first_llc : NONE;
+	u64 mask = 1ull << (rank & 63);
 
 	if (rank / 64 >= NODE_MASKS)
 		return;
-	__sync_fetch_and_and(&node->waiting_llcs[rank / 64], ~(1ull << (rank & 63)));
-	if (*(volatile u32 *)&llc->waiting)
+	if (__sync_fetch_and_and(&node->waiting_llcs[rank / 64], ~mask) & mask && *(volatile u32 *)&llc->waiting)
 		mark_waiting(llc, id);
 }
 
