@@ -92,7 +92,8 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 {
 	bool moved;
 
-	add_waiting(dst, to);
+	if (add_waiting(dst))
+		mark_waiting(dst, to);
 	if (!__sync_bool_compare_and_swap(&task->waits_in, from, to)) {
 		__sync_fetch_and_add(&dst->waiting, -1);
 		return false;

@@ -185,8 +185,9 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
 
 /*
  * A word has got its first idle CPU, or has lost its last: sets or clears its bit in its node. Another CPU may do
- * the opposite at the same time, so this one looks again afterwards. Returns whether the bit was set before: an atomic
- * operation whose result is used is a full barrier.
+ * the opposite at the same time, so this one looks again afterwards. If others interfere all the time, the bit is left
+ * set, which does no harm. Returns what the bit was, only because an atomic operation whose result is used is a full
+ * barrier.
  */
 __noinline int mark_node(u32 word_id)
 {
@@ -206,12 +207,13 @@ __noinline int mark_node(u32 word_id)
 		else
 			had = __sync_fetch_and_and(&node->idle_words[index], ~mask);
 		if (!word->idle == !(node->idle_words[index] & mask))
-			break;
+			return !!(had & mask);
 	}
+	had = __sync_fetch_and_or(&node->idle_words[index], mask);
 	return !!(had & mask);
 }
 
-/* Claims a CPU that is probably idle. Returns false if it is not. */
+/* Claims a CPU that may be idle. Returns false if it is not. Writes to the word in any case. */
 static __always_inline bool take(struct roost_word *word, u32 id, u32 bit)
 {
 	u64 mask = 1ull << (bit & 63), old = __sync_fetch_and_and(&word->idle, ~mask);
@@ -234,7 +236,7 @@ static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
 	return word && claim(word, cpu->word, cpu->bit);
 }
 
-/* The same if a CPU of its LLC is idle. The line of their word is written at once, not read before. */
+/* Like claim_cpu(). If the CPU is probably idle, this transfers the word's line once, claim_cpu() twice. */
 static __always_inline bool take_cpu(const struct roost_cpu *cpu)
 {
 	struct roost_word *word = word_at(cpu->word);

@@ -191,16 +191,24 @@ static __always_inline u32 search_cores(struct task_struct *p, const struct roos
 	return found_cpu(found);
 }
 
+/* sis-util: the number of slots of an LLC that the search for a CPU may examine. */
+static __always_inline u64 slots_to_scan(bool lasting, u32 id, struct roost_llc *llc, struct roost_counters *n)
+{
+	u64 limit;
+
+	if (!sis_util || lasting)
+		return ALL_SLOTS;
+	limit = scan_limit(llc, id, scx_bpf_now());
+	n->sis_util_bounded += limit < llc->nr_cpus;
+	return limit;
+}
+
 /* sis-util: an idle CPU of the LLC of `cpu`, within the limit for this task. */
 static __always_inline u32 search_cpus(struct task_struct *p, bool lasting, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
-	u64 found, limit = ALL_SLOTS;
+	u64 found, limit = slots_to_scan(lasting, cpu->llc, llc, n);
 
-	if (sis_util && !lasting) {
-		limit = scan_limit(llc, cpu->llc, scx_bpf_now());
-		n->sis_util_bounded += limit < llc->nr_cpus;
-	}
 	if (!limit)
 		return NONE;
 	found = search_llc(p, cpu->llc, place_after(cpu), limit, false);
@@ -228,6 +236,8 @@ static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 
 	if (!any_idle_in(llc)) {
 		n->sis_domain_search++;
 		n->sis_failed++;
+		/* The search of other LLCs needs a limit that is not old. */
+		slots_to_scan(lasting, cpu->llc, llc, n);
 		return NONE;
 	}
 	if (allowed && (smt == 1 ? take_cpu(cpu) : core_idle(cpu) && claim_cpu(cpu)))

@@ -160,12 +160,16 @@ static __always_inline void count_out(struct roost_task *task)
 /* A task is going to wait in the queue of an LLC from now on. */
 static __always_inline void add_to_backlog(const struct roost_task *task, struct roost_llc *llc, u32 id, u64 now)
 {
-	if (add_waiting(llc, id)) {
+	bool first = add_waiting(llc);
+
+	if (first) {
 		llc->backlog_at = now;
 		llc->lasting = false;
 	}
 	if (is_long(task))
 		llc->lasting = true;
+	if (first)
+		mark_waiting(llc, id);
 }
 
 /* The virtual time at which a task is queued. The task's own virtual time has been converted already. */
@@ -918,9 +922,8 @@ static __always_inline u64 group_bit(const struct roost_llc *llc, const struct r
 }
 
 /*
- * No CPU of a group gives way before `until`. All groups of the LLC share the time: the earliest of theirs. A CPU that
- * reads while another one writes must not see a group with a later time than its own, so a new group's bit is written
- * after an earlier time, and before a later one.
+ * No CPU of a group gives way before `until`. All groups of the LLC share the time: the earliest of theirs. The bits
+ * and the time are not read or written together. A wrong pair can keep a group quiet for preempt_us at most.
  */
 static __always_inline void set_quiet(struct roost_llc *llc, u64 group, u64 now, u64 until)
 {
@@ -928,13 +931,11 @@ static __always_inline void set_quiet(struct roost_llc *llc, u64 group, u64 now,
 		return;
 	if (!before(now, llc->quiet_until)) {
 		llc->quiet = group;
-		barrier();
 		llc->quiet_until = until;
 		return;
 	}
 	if (before(until, llc->quiet_until))
 		llc->quiet_until = until;
-	barrier();
 	llc->quiet |= group;
 }
 
@@ -970,7 +971,7 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 		other = bpf_map_lookup_elem(&slots, &place);
 		cpu = other ? cpu_at(*other) : NULL;
 		if (cpu) {
-			if (cpu->started_at && before(cpu->started_at, earliest))
+			if (cpu->online && cpu->started_at && before(cpu->started_at, earliest))
 				earliest = cpu->started_at;
 			ran = gives_way(p, *other, cpu, now, least);
 			if (ran > most) {

@@ -183,10 +183,10 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 		return;
 	}
-	/* First, for the same reason as in running. */
-	task->exec_to = NONE;
 	if (task->limit != NONE && park(p, task, flags, &here->n))
 		return;
+	/* The first access to the task's second line is a write: a line that is read before is transferred twice. */
+	task->exec_to = NONE;
 	sent = task->go != NONE;
 	id = queue_for(task, cpu);
 	if (is_bound(p)) {
@@ -305,7 +305,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 
 	if (!llc || !task)
 		return;
-	/* This comes first, because a cache line that is read and then written is transferred twice. */
+	/* The first access to the task's second line, as in enqueue. */
 	task->go = NONE;
 	cpu->ran_before = p->se.sum_exec_runtime;
 	cpu->started_at = scx_bpf_now();
@@ -438,7 +438,8 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 		return -ENOMEM;
 	task->queue = task->cpu = task->group = task->process = NONE;
 	task->go = task->exec_to = task->waits_in = NONE;
-	task->burst = slice_ns();
+	/* Nobody knows yet whether it runs for long. */
+	task->burst = slice_ns() < LONG_NS ? slice_ns() : LONG_NS - 1;
 	task->limit = NONE;
 	/* This hook may wait for memory. When an affinity is set later, memory must be free at once. */
 	if (p->nr_cpus_allowed < nr_possible)

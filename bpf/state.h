@@ -130,7 +130,7 @@ struct roost_llc {
 
 /*
  * A node keeps bits for 64 times this many words with idle CPUs, and for as many LLCs with waiting tasks. Any
- * beyond these (no machine has so many) neither help nor are helped.
+ * beyond these (no machine has so many) neither help nor are helped, and wakeups do not see those words.
  */
 #define NODE_MASKS 4
 
@@ -158,22 +158,15 @@ struct roost_node {
 } __attribute__((aligned(CACHE_LINE)));
 
 /*
- * What a task does. The members that are written where it is queued and where it is switched in come first, then
- * those that are written after it has run. A wakeup on another CPU only reads these. Both parts have cache lines of
- * their own: in the kernel, a value begins 8 bytes after the beginning of a line (struct bpf_local_storage_elem).
+ * What a task does. Its members have lines of their own by who writes them:
+ *
+ *     the first     after it has run. A wakeup only reads them, often on another CPU (tasks with a limit apart)
+ *     the second    where it is queued, and where it is switched in
+ *
+ * In the kernel a pointer to the map stands before a value, and each look-up reads it. So a value begins 8 bytes after
+ * the beginning of a line, 16 before Linux 7.0 (struct bpf_local_storage_elem). The members in between are seldom used.
  */
 struct roost_task {
-	u64 queue;		/* the queue whose clock its virtual time refers to; NONE: new */
-	u64 queued_at;		/* 0: not in a queue */
-	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
-	u64 waited;		/* ns, not counted in `wanted` yet */
-	u32 waits_in;		/* the LLC that counts it as waiting, or PARKED, or NONE */
-	u32 go;			/* LLC to go to when it is queued next; NONE */
-	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
-	u32 cpu;		/* where it last ran; NONE: nowhere yet */
-	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
-	u64 css_set;		/* the css_set from which its group was found */
-	/* The second line. */
 	u64 ran_awake;		/* ns that it ran since it last slept */
 	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
 	/* Not charged to its sets and its cgroup yet, in ns. */
@@ -183,13 +176,28 @@ struct roost_task {
 	u32 group;		/* its sets; NONE: none */
 	u32 process;
 	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
+	/* Seldom used. */
+	u64 tried_at;		/* when it last tried to reach its home */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 migrate_seq;	/* roost/consolidate.h */
-	u64 tried_at;		/* when it last tried to reach its home */
+	/* The second line. */
+	u64 queue;		/* the queue whose clock its virtual time refers to; NONE: new */
+	u64 queued_at;		/* 0: not in a queue */
+	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
+	u64 waited;		/* ns, not counted in `wanted` yet */
+	u32 waits_in;		/* the LLC that counts it as waiting, or PARKED, or NONE */
+	u32 go;			/* LLC to go to when it is queued next; NONE */
+	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
+	u32 cpu;		/* where it last ran; NONE: nowhere yet */
+	/* Seldom used. */
+	u64 parked_at;		/* CLOCK_MONOTONIC ns; 0: it has run since it was parked */
+	u64 css_set;		/* the css_set from which its group was found */
 	u64 reserved;		/* ns reserved of its limit's budget */
 };
 
-_Static_assert(offsetof(struct roost_task, ran_awake) == CACHE_LINE, "begins a line of its own");
+_Static_assert(offsetof(struct roost_task, tried_at) <= CACHE_LINE - 16, "the first line, behind up to 16 bytes");
+_Static_assert(offsetof(struct roost_task, queue) >= CACHE_LINE - 8, "not in the first line, behind 8 bytes");
+_Static_assert(offsetof(struct roost_task, parked_at) <= 2 * CACHE_LINE - 16, "the second line");
 
 /*
  * Where a task with an affinity may run. A task that may run anywhere has no entry. CPUs with larger numbers
@@ -328,15 +336,11 @@ static __always_inline void mark_waiting(const struct roost_llc *llc, u32 id)
 
 /*
  * One more task waits in an LLC. It is counted before it is in the queue, so that no CPU overlooks it. Returns whether
- * no task waited before. Otherwise the node's line is not read, because the first task has set the bit.
+ * no task waited before. Then the caller marks the LLC (mark_waiting). Later tasks need not read the node's line.
  */
-static __always_inline bool add_waiting(struct roost_llc *llc, u32 id)
+static __always_inline bool add_waiting(struct roost_llc *llc)
 {
-	bool first = !__sync_fetch_and_add(&llc->waiting, 1);
-
-	if (first)
-		mark_waiting(llc, id);
-	return first;
+	return !__sync_fetch_and_add(&llc->waiting, 1);
 }
 
 /*
