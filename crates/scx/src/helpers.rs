@@ -4,6 +4,7 @@ use crate::costs;
 use crate::format;
 use crate::interpret::{Host, Stop};
 use crate::kernel::Call;
+use crate::maps::BEFORE_VALUE;
 use crate::timers;
 
 /// Error codes that helpers return (errno).
@@ -119,15 +120,22 @@ fn task_storage_get(call: &mut Call, [map, task, value, flags, _]: [u64; 5]) -> 
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);
     let kernel = &mut *call.kernel;
     let had = kernel.maps[map].of_task(&mut kernel.memory, &mut kernel.task_values, task, false);
-    // A hook that cannot wait for memory may get none.
-    if had != 0 || flags & CREATE == 0 || !kernel.sleepable && call.world.fault() {
+    if had != 0 {
+        call.touch(had - BEFORE_VALUE, false);
         return Ok(had);
+    }
+    // A hook that cannot wait for memory may get none.
+    if flags & CREATE == 0 || !kernel.sleepable && call.world.fault() {
+        return Ok(0);
     }
     let made = kernel.maps[map].of_task(&mut kernel.memory, &mut kernel.task_values, task, true);
     if made != 0 && value != 0 {
         let size = kernel.maps[map].definition.value_size as usize;
         let bytes = kernel.memory.slice(value, size)?.to_vec();
         kernel.memory.slice_mut(made, size)?.copy_from_slice(&bytes);
+    }
+    if made != 0 {
+        call.touch(made - BEFORE_VALUE, true);
     }
     Ok(made)
 }

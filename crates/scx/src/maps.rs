@@ -62,6 +62,11 @@ enum Values {
     Nothing,
 }
 
+/// What stands before a task's value, in bytes: a pointer to the map, at the beginning of a cache line. Each look-up
+/// compares it (`struct bpf_local_storage_data`, `bpf_local_storage_lookup()` in `include/linux/bpf_local_storage.h`).
+/// Before Linux 7.0, whose allocator takes 8 bytes of its own, it is not at the beginning.
+pub(crate) const BEFORE_VALUE: u64 = 8;
+
 /// Where the values of all task storages are. Machine code reads it.
 #[derive(Debug, Default)]
 pub(crate) struct TaskValues {
@@ -288,9 +293,9 @@ impl Map {
         if had != 0 || !create {
             return had;
         }
-        let Some(value) = memory.allocate(self.definition.value_size as usize) else { return 0 };
-        task_values.set(storage, task, value);
-        value
+        let Some(piece) = memory.allocate(self.size_in_storage()) else { return 0 };
+        task_values.set(storage, task, piece + BEFORE_VALUE);
+        piece + BEFORE_VALUE
     }
 
     /// Removes a task's value. Returns whether it had one.
@@ -306,7 +311,12 @@ impl Map {
             return false;
         }
         task_values.set(storage, task, 0);
-        memory.release(value, self.definition.value_size as usize);
+        memory.release(value - BEFORE_VALUE, self.size_in_storage());
         true
+    }
+
+    /// The size of a task's value and of what stands before it, in bytes.
+    fn size_in_storage(&self) -> usize {
+        BEFORE_VALUE as usize + self.definition.value_size as usize
     }
 }

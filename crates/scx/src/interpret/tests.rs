@@ -11,6 +11,7 @@ use super::*;
 use crate::arena::{Arena, PAGE, TO_USER};
 use crate::helpers::{CLOCKS, MAP_LOOKUP, TASK_STORAGE_GET, THIS_CPU};
 use crate::lines::LINE_BYTES;
+use crate::maps::BEFORE_VALUE;
 use crate::memory::BASE;
 use crate::translate::{Array, Given, Runner};
 
@@ -58,7 +59,10 @@ impl TestHost {
             // The second of two storages.
             Callee::Helper(_) => match self.tasks.1.get(2 * number + 1) {
                 None | Some(0) => 9,
-                Some(value) => *value,
+                Some(&value) => {
+                    self.touch(value - BEFORE_VALUE, false);
+                    value
+                }
             },
         })
     }

@@ -24,6 +24,7 @@ use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{Callee, MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
 use crate::lines::{LINE_BYTES, Owners};
+use crate::maps::BEFORE_VALUE;
 
 /// Creates the intermediate code of the function that begins at `at`, in `context`. `ids` are all functions.
 pub(super) fn emit(
@@ -1014,6 +1015,7 @@ impl<'a> Emitter<'a> {
                 let there = self.new_block();
                 self.builder.ins().brif(value, there, &[], other, &[]);
                 self.builder.switch_to_block(there);
+                self.fetch(value, -(BEFORE_VALUE as i16), Access::Read);
                 (value, costs::of_helper(TASK_STORAGE_GET))
             }
             OfTask::Cpu(cost) => {

@@ -22,6 +22,7 @@ use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{STACK_BYTES, access_bytes, compares, of_32_bits, of_64_bits};
 use crate::lines::LINE_BYTES;
+use crate::maps::BEFORE_VALUE;
 
 /// What a value is counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +42,26 @@ pub(super) enum Base {
 pub(super) struct Piece {
     number: u32,
     bytes: u32,
-    /// Whether the piece begins at a cache line.
-    aligned: bool,
+    /// How far behind the beginning of a cache line the piece begins, if that is known.
+    behind: Option<u8>,
     /// Whether its lines are not counted.
     exempt: bool,
+}
+
+/// What NULL counts as where it meets a pointer: any such piece.
+const NULL: Piece = Piece { number: 0, bytes: u32::MAX, behind: None, exempt: true };
+
+impl Piece {
+    /// What is known of a pointer that may be to either piece. `number` is that of the pointer.
+    fn meet(self, other: Self, number: u32) -> Self {
+        let behind = match (self == NULL, other == NULL) {
+            (true, _) => other.behind,
+            (_, true) => self.behind,
+            _ => self.behind.filter(|_| self.behind == other.behind),
+        };
+        let (bytes, exempt) = (self.bytes.min(other.bytes), self.exempt && other.exempt);
+        Self { number, bytes, behind, exempt }
+    }
 }
 
 /// The value of a register: a base plus an offset.
@@ -83,8 +100,11 @@ impl Known {
     /// An address of the same line, the same for all such addresses if it is known how they lie.
     fn line(self) -> Self {
         match self.base {
-            Base::Zero | Base::Piece(Piece { aligned: true, .. }) => {
-                Self { offset: self.offset & -(LINE_BYTES as i64), ..self }
+            Base::Zero => Self { offset: self.offset & -(LINE_BYTES as i64), ..self },
+            Base::Piece(Piece { behind: Some(behind), .. }) => {
+                let behind = i64::from(behind);
+                let line = self.offset.wrapping_add(behind) & -(LINE_BYTES as i64);
+                Self { offset: line.wrapping_sub(behind), ..self }
             }
             _ => self,
         }
@@ -94,9 +114,7 @@ impl Known {
     fn as_piece(self) -> Option<Piece> {
         match (self.base, self.offset) {
             (Base::Piece(piece), 0) => Some(piece),
-            (Base::Zero, 0) => {
-                Some(Piece { number: 0, bytes: u32::MAX, aligned: true, exempt: true })
-            }
+            (Base::Zero, 0) => Some(NULL),
             _ => None,
         }
     }
@@ -107,11 +125,7 @@ impl Known {
             return self;
         }
         match (self.as_piece(), other.as_piece()) {
-            (Some(a), Some(b)) => {
-                let bytes = a.bytes.min(b.bytes);
-                let (aligned, exempt) = (a.aligned && b.aligned, a.exempt && b.exempt);
-                Self { base: Base::Piece(Piece { number, bytes, aligned, exempt }), offset: 0 }
-            }
+            (Some(a), Some(b)) => Self { base: Base::Piece(a.meet(b, number)), offset: 0 },
             _ => Self::unknown(number),
         }
     }
@@ -350,7 +364,7 @@ impl Facts {
         let instruction = source.code[at];
         if self.loads_task(source, instruction) {
             let (number, bytes) = (made_at(at), source.given.task_bytes);
-            let piece = Piece { number, bytes, aligned: true, exempt: true };
+            let piece = Piece { number, bytes, behind: Some(0), exempt: true };
             return Some(Known { base: Base::Piece(piece), offset: 0 });
         }
         let bytes = access_bytes(instruction.code);
@@ -393,11 +407,11 @@ impl Facts {
                     .iter()
                     .all(|bytes| bytes.is_multiple_of(LINE_BYTES));
                 let bytes = u32::try_from(array.stride).ok()?;
-                Piece { number, bytes, aligned, exempt: false }
+                Piece { number, bytes, behind: aligned.then_some(0), exempt: false }
             }
             TASK_STORAGE_GET => {
                 let bytes = source.given.storages.get(&map)?.bytes;
-                Piece { number, bytes, aligned: true, exempt: false }
+                Piece { number, bytes, behind: Some(BEFORE_VALUE as u8), exempt: false }
             }
             _ => return None,
         };
@@ -443,7 +457,13 @@ impl Facts {
                     _ => {}
                 }
             }
-            JMP => self.call(source, instruction, made),
+            JMP => {
+                self.call(source, instruction, made);
+                // The helper has read what stands before the value.
+                if result.is_some() && imm as u32 == TASK_STORAGE_GET {
+                    self.have(made, false);
+                }
+            }
             _ => self.set(dst, made),
         }
     }
@@ -606,6 +626,7 @@ fn at_end(source: &Source, block: usize, mut facts: Facts) -> Vec<(usize, Facts)
 mod tests {
     use super::*;
     use crate::interpret::tests::op;
+    use crate::translate::Storage;
 
     const ROOM: u64 = 0x7000_0000_1000;
     const MAP: u64 = 0x7000_0000_2000;
@@ -763,6 +784,22 @@ mod tests {
         facts.step(&source, 7);
         let had = [0, 63, 64, 127, 128].map(|at| facts.has(there.get(0).plus(at), false));
         assert_eq!(had, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_look_up_of_a_tasks_value_reads_the_line_of_its_first_bytes() {
+        // r1 = map; r0 = value of r2's task; goto next
+        let [low, high] = load_64(1, MAP);
+        let call = op(CALL, 0, 0, 0, TASK_STORAGE_GET as i32);
+        let code = [low, high, call, op(0x05, 0, 0, 0, 0), op(0x95, 0, 0, 0, 0)];
+        let storage = Storage { number: 0, bytes: 128 };
+        let given = Given { storages: [(MAP, storage)].into(), ..given() };
+        let leaders = [0, 4].into();
+        let source = Source { code: &code, leaders: &leaders, given: &given, seldom: &[] };
+        let facts = &known(&source, 0, Facts::none(0))[&4];
+        let had = [0, 55, 56].map(|at| facts.has(facts.get(0).plus(at), false));
+        assert_eq!(had, [true, true, false]);
+        assert!(!facts.has(facts.get(0), true));
     }
 
     #[test]

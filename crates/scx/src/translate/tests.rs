@@ -13,6 +13,7 @@ use crate::interpret::tests::{
 };
 use crate::interpret::{Stop, run};
 use crate::lines::LINE_BYTES;
+use crate::maps::BEFORE_VALUE;
 use crate::memory::BASE;
 
 /// Codes of all operations, and some codes that do not exist.
@@ -202,7 +203,11 @@ fn functions_that_are_not_called_have_the_same_results_and_costs() {
 fn with_tasks() -> (TestHost, u64) {
     let (mut host, stack, piece) = TestHost::new();
     let before = vec![0; ((stack - BASE) / LINE_BYTES) as usize];
-    host.tasks = ([&before[..], &[1, 2, 0, 3]].concat(), vec![piece + 8, piece, piece + 16, 0]);
+    host.tasks =
+        ([&before[..], &[1, 2, 0, 3]].concat(), vec![piece, piece + BEFORE_VALUE, piece + 16, 0]);
+    // A CPU of another LLC wrote what stands before the value.
+    host.lines.touch(2, piece, true);
+    host.lines.take_fetched();
     let numbers = World::TASK_BYTES / size_of::<usize>();
     host.cpus = vec![0; 2 * numbers];
     (host.cpus[0], host.cpus[numbers]) = (3, 2);
@@ -253,6 +258,9 @@ fn functions_for_tasks_do_the_same_and_are_called_only_if_something_is_missing()
             assert_eq!(runner.run(&mut host, arguments), expected);
             assert_eq!(host.memory.bytes_mut(), interpreted.memory.bytes_mut());
             assert_eq!(host.calls.len(), usize::from(called[number]), "{function:?} at {offset}");
+            assert_eq!(host.lines.fetched(), interpreted.lines.fetched());
+            let reads_line = (number, offset) == (0, 0);
+            assert_eq!(host.lines.fetched().lines, u64::from(reads_line));
             let counted = [(costs::of_helper(TASK_STORAGE_GET), 0), (3, 1), (4, 1)][number];
             assert_eq!(runner.counted(), if called[number] { (0, 0) } else { counted });
         }
