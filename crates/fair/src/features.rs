@@ -510,6 +510,20 @@ impl Features {
         differences
     }
 
+    /// The same without what sets one switch or number.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        let mut made = Self { hz: self.hz, ..Self::of_version(self.version) };
+        for difference in self.differs_from_version() {
+            let (Difference::Switch { name: other, .. } | Difference::Number { name: other, .. }) =
+                difference;
+            if other != name {
+                // It is of this version.
+                let _ = made.apply(&difference.to_string());
+            }
+        }
+        made
+    }
+
     /// The parts of the name, such as `+sis-util`, that change nothing in the version when given
     /// alone: the version already has that state or number.
     pub fn parts_without_effect(&self) -> Vec<String> {

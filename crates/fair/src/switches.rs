@@ -9,8 +9,10 @@ use std::fmt;
 use roost_machine::Machine;
 use roost_workload::Workload;
 
+use crate::domain::Topology;
 use crate::features::{self, Features, SearchLimit};
 use crate::mechanisms::mechanisms;
+use crate::queue::QueueRules;
 use crate::tunables;
 
 /// A switch: `+name` calls `set` with true, `+no-name` with false.
@@ -194,17 +196,17 @@ struct Needs {
     needs: &'static str,
     can_act: fn(&Machine, &Workload) -> bool,
     /// The switch without which the numbers do nothing.
-    switch: Option<(&'static str, IsOn)>,
+    switch: (&'static str, IsOn),
 }
 
 type IsOn = fn(&Features) -> bool;
 
-const NEEDS: [Needs; 5] = [
+const NEEDS: [Needs; 2] = [
     Needs {
         named: |name| name == "numa-balancing" || name.starts_with("numa-scan-"),
         needs: "a machine of several NUMA nodes, and a workload with memory regions",
         can_act: |machine, workload| machine.nodes.len() > 1 && !workload.regions.is_empty(),
-        switch: Some(("numa-balancing", |features| features.switches.numa_balancing)),
+        switch: ("numa-balancing", |features| features.switches.numa_balancing),
     },
     Needs {
         named: |name| {
@@ -213,33 +215,7 @@ const NEEDS: [Needs; 5] = [
         },
         needs: "several LLCs",
         can_act: |machine, _| machine.llcs.len() > 1,
-        switch: Some(("sched-cache", |features| features.switches.sched_cache)),
-    },
-    Needs {
-        named: |name| name.ends_with("-numa"),
-        needs: "a machine of several NUMA nodes",
-        can_act: |machine, _| machine.nodes.len() > 1,
-        switch: None,
-    },
-    Needs {
-        named: |name| name.ends_with("-smt"),
-        needs: "cores of several threads",
-        can_act: |machine, _| machine.cores.iter().any(|core| core.cpus.len() > 1),
-        switch: None,
-    },
-    Needs {
-        named: |name| name.ends_with("-mc"),
-        needs: "an LLC of several cores",
-        can_act: |machine, _| {
-            let core = |cpu| machine.cores.iter().position(|core| core.cpus.contains(cpu));
-            let several = |llc: &roost_machine::Llc| {
-                let mut cores = llc.cpus.iter().map(core);
-                let first = cores.next();
-                cores.any(|core| Some(core) != first)
-            };
-            machine.llcs.iter().any(several)
-        },
-        switch: None,
+        switch: ("sched-cache", |features| features.switches.sched_cache),
     },
 ];
 
@@ -251,16 +227,34 @@ pub fn cannot_act(
     machine: &Machine,
     workload: &Workload,
 ) -> Option<String> {
+    if is_so_already(name, features, machine) {
+        return Some("changes nothing on this machine".to_owned());
+    }
     let is_of_mechanism = mechanisms().iter().any(|m| m.names().any(|own| own == name));
     let of_name = NEEDS.iter().find(|needs| (needs.named)(name) && !is_of_mechanism)?;
-    match of_name.switch {
-        Some((switch, is_on)) if switch != name && !is_on(features) => {
-            return Some(format!("changes nothing: {switch} is off"));
-        }
-        _ => {}
+    let (switch, is_on) = of_name.switch;
+    if switch != name && !is_on(features) {
+        return Some(format!("changes nothing: {switch} is off"));
     }
     let can_act = (of_name.can_act)(machine, workload);
     (!can_act).then(|| format!("has nothing to act on: it needs {}", of_name.needs))
+}
+
+/// Numbers of queues, whose default depends on the number of CPUs.
+const SCALED: [&str; 4] =
+    ["base-slice-ns", "latency-ns", "min-granularity-ns", "wakeup-granularity-ns"];
+
+/// Whether queues and domains of a machine are the same without a number of the kernel's that is for them only: it is
+/// the default there, or the machine has no such domains.
+fn is_so_already(name: &str, features: &Features, machine: &Machine) -> bool {
+    let is_of_domains = tunables::all().any(|number| {
+        number.name == name && matches!(number.file, Some(KernelFile::Domain { .. }))
+    });
+    let domains = |features: &Features| Topology::new(machine, features).domains;
+    let queues = |features: &Features| QueueRules::new(features, machine.nr_cpus());
+    let without = features.without(name);
+    (is_of_domains && domains(features) == domains(&without))
+        || (SCALED.contains(&name) && queues(features) == queues(&without))
 }
 
 /// All switches: name and what each does.

@@ -11,6 +11,16 @@ pub enum MachineError {
         /// What the operating system says.
         reason: String,
     },
+    /// An archive is damaged, or is none of `/sys`.
+    #[error(
+        "{path}: no complete archive of /sys: {reason}; `roost machine --help` says how to make one on a server"
+    )]
+    Archive {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A folder could not be created.
     #[error(
         "{path}: cannot be made: {reason}; name a folder that is not there yet, where you may write"

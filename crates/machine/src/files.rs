@@ -126,11 +126,12 @@ impl Files {
         let mut head = Vec::new();
         let file = std::fs::File::open(path).map_err(failed)?;
         (&file).take(512).read_to_end(&mut head).map_err(failed)?;
+        let wrong = |reason: &str| MachineError::Archive {
+            path: shown(&path.display().to_string()),
+            reason: shown(reason),
+        };
         let Some(compression) = compression(&head) else {
-            return Err(unreadable(
-                path,
-                "neither a tar archive nor one that gzip, bzip2, xz or zstd made",
-            ));
+            return Err(wrong("neither a tar archive nor one that gzip, bzip2, xz or zstd made"));
         };
         let file = std::io::BufReader::new(std::io::Cursor::new(head).chain(file));
         let held = match compression {
@@ -142,11 +143,9 @@ impl Files {
                 .map_err(std::io::Error::other)
                 .and_then(unpack),
         };
-        let held = held.map_err(failed)?;
+        let held = held.map_err(|error| wrong(&error.to_string()))?;
         if held.texts.keys().all(|path| path.starts_with("proc/")) {
-            let reason = "no file below devices/system/cpu in it; \
-                          `roost machine --help` says how to make one on a server";
-            return Err(unreadable(path, reason));
+            return Err(wrong("no file below devices/system/cpu in it"));
         }
         Ok(Self::Archive { path: path.to_owned(), held })
     }

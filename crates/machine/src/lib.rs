@@ -330,12 +330,41 @@ fn from_file(path: &Path) -> Result<Machine, MachineError> {
     if synthetic::is_synthetic(&text) {
         return synthetic::parse_named(hwloc::text_of(path)?.trim(), &name);
     }
+    let begins = text.trim_start_matches('\u{feff}').trim_start();
+    let is_xml = begins.starts_with('<') || path.extension().is_some_and(|ending| ending == "xml");
+    if !is_xml {
+        let problem =
+            if begins.is_empty() { "the file is empty" } else { "no description of a machine" };
+        return Err(MachineError::Text {
+            file: error::shown(&name),
+            line: 1,
+            problem: problem.to_owned(),
+            remedy: "give what `lstopo machine.xml` or `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE` writes \
+                     (`lscpu` alone does not say which CPUs share a cache), or an archive of /sys",
+        });
+    }
     hwloc::load(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_another_kind_is_answered_with_the_kinds_that_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("machine");
+        for (text, problem) in [
+            ("", "the file is empty"),
+            (" \n", "the file is empty"),
+            ("Architecture:        x86_64\nCPU(s): 4\n", "no description of a machine"),
+            ("processor\t: 0\n", "no description of a machine"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = resolve(file.to_str().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(&format!(":1: {problem}; give what `lstopo")), "{error}");
+        }
+    }
 
     #[test]
     fn an_argument_is_a_preset_a_file_or_a_string() {

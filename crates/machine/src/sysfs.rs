@@ -795,7 +795,7 @@ mod tests {
         let whole = std::fs::read(archived(&tree(TWO_NODES), gzip).path().join("archive")).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let error = archive(&path, "a").unwrap_err().to_string();
-        assert!(error.contains("cannot be read") && !error.contains('\n'), "{error}");
+        assert!(error.contains("no complete archive") && !error.contains('\n'), "{error}");
     }
 
     #[test]

@@ -199,15 +199,26 @@ mod tests {
             ("2n2l4c", hackbench, "no-numa-balancing", "a machine of several NUMA nodes, and"),
             (one_llc, hackbench, "no-sched-cache", "several LLCs"),
             (one_llc, hackbench, "llc-overaggr-pct=10", "several LLCs"),
-            (one_llc, hackbench, "imbalance-pct-numa=300", "a machine of several NUMA nodes"),
-            (one_llc, hackbench, "min-interval-ms-smt=50", "cores of several threads"),
-            ("node:1 l3:2 core:1 pu:2", hackbench, "busy-factor-mc=2", "an LLC of several cores"),
         ] {
             let (told, with) = run(machine, workload, &format!("fair@7.2+{part}"));
             let start = format!("+{part} has nothing to act on: it needs {needs}");
             assert!(told.len() == 1 && told[0].starts_with(&start), "{told:?}");
             assert_eq!(with, run(machine, workload, "fair@7.2").1, "{part} on {machine}");
         }
+        for (machine, scheduler, part) in [
+            // 16 CPUs: 700 us times 4.
+            ("2n2l4c", "fair@7.2", "base-slice-ns=2800000"),
+            ("2n2l4c", "fair@7.2", "busy-factor-cls=5"),
+            (one_llc, "fair@7.2", "imbalance-pct-numa=300"),
+            (one_llc, "fair@7.2", "min-interval-ms-smt=50"),
+            ("node:1 l3:2 core:1 pu:2", "fair@7.2", "busy-factor-mc=2"),
+        ] {
+            let (told, with) = run(machine, hackbench, &format!("{scheduler}+{part}"));
+            assert_eq!(told, [format!("+{part} changes nothing on this machine")]);
+            assert_eq!(with, run(machine, hackbench, scheduler).1, "{part} on {machine}");
+        }
+        let other = told("2n2l4c", hackbench, "fair@7.2+base-slice-ns=2900000+imb-numa-nr=3");
+        assert_eq!(other, [""; 0]);
         let off = told("2n2l4c", "settle", "fair@7.2+no-sched-cache+llc-overaggr-pct=10");
         assert_eq!(off, ["+llc-overaggr-pct=10 changes nothing: sched-cache is off"]);
         let may = told("2n2l4c", "settle", "fair@7.2+numa-scan-size-mb=1+no-hrtick");
