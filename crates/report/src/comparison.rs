@@ -263,6 +263,7 @@ pub(crate) mod tests {
             kernel: "5.16".to_owned(),
             program: false,
             switches: name.split('+').skip(1).map(str::to_owned).collect(),
+            program_sha256: None,
             mechanisms: Vec::new(),
             notes: Vec::new(),
         };

@@ -86,6 +86,8 @@ pub struct Contender {
     pub program: bool,
     /// Switches and numbers that differ from that version. For a program, its arguments.
     pub switches: Vec<String>,
+    /// The SHA-256 of the file with its sched_ext program, if it has one of its own.
+    pub program_sha256: Option<String>,
     /// The mechanisms that are on and have counters.
     pub mechanisms: Vec<Mechanism>,
     /// Notes on its switches, for example that one changed nothing.

@@ -97,7 +97,7 @@ struct SeveralLeft {
 }
 
 /// Fields of a document that must be equal, with their names for users.
-const SAME: [(&str, &str); 11] = [
+const SAME: [(&str, &str); 12] = [
     ("roost", "version and commit of roost"),
     ("place", "place"),
     ("machine_sha256", "machine (its hash)"),
@@ -109,6 +109,7 @@ const SAME: [(&str, &str); 11] = [
     ("specs", "list of schedulers"),
     ("kernels", "list of kernels"),
     ("switches", "list of switches"),
+    ("programs_sha256", "list of programs (their hashes)"),
 ];
 
 /// The fields that differ between the comparisons of one document.

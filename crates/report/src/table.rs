@@ -152,7 +152,8 @@ pub fn counters(comparison: &Comparison, width: Option<u16>) -> String {
     zero_levels.dedup();
     zero_levels.retain(|&wanted| {
         let mut counters = comparison.counters.iter().filter(|c| level(c) == Some(wanted));
-        counters.all(|counter| counter.means.iter().all(|&mean| mean == Some(0.0)))
+        // A scheduler may lack them.
+        counters.all(|counter| counter.means.iter().flatten().all(|&mean| mean == 0.0))
     });
     let is_shown = |counter: &&CounterComparison| {
         level(counter).is_none_or(|level| !zero_levels.contains(&level))

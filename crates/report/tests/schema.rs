@@ -35,6 +35,7 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
         kernel: "5.16".to_owned(),
         program: false,
         switches: name.split('+').skip(1).map(str::to_owned).collect(),
+        program_sha256: None,
         mechanisms: vec![Mechanism { name: "sis-util".into(), acted: vec!["b".into()] }],
         notes: name.split('+').skip(1).map(str::to_uppercase).collect(),
     };
@@ -110,6 +111,7 @@ fn a_comparison_as_documented() {
             "specs": ["fair@fair@5.16", "fair@fair@5.16+cling"],
             "kernels": ["5.16", "5.16"],
             "switches": [[], ["cling"]],
+            "programs_sha256": [null, null],
             "notes": [[], ["CLING"]],
             "duration_ns": 5,
             "elapsed_ns": [[1, 1], [1, 1]],

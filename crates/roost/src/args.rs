@@ -435,16 +435,30 @@ pub struct CompareArgs {
     /// The pieces that the guest is made of.
     #[command(flatten, next_help_heading = IN_GUESTS)]
     pub pieces: PieceArgs,
-    /// Memory of the guest in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 2048, help_heading = IN_GUESTS,
+    /// Memory of the guest in MiB (default: 2048).
+    #[arg(long, value_name = "MIB", help_heading = IN_GUESTS,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
-    pub memory: u32,
-    /// Real time after which roost ends a guest whose run is still going on.
-    #[arg(long, value_parser = positive_duration, default_value = "10min", help_heading = IN_GUESTS)]
-    pub timeout: Duration,
+    pub memory: Option<u32>,
+    /// Real time after which roost ends a guest whose run is still going on (default: 10min).
+    #[arg(long, value_parser = positive_duration, help_heading = IN_GUESTS)]
+    pub timeout: Option<Duration>,
 }
 
 impl CompareArgs {
+    /// The first of the options for guests that was given.
+    pub fn given_for_guests(&self) -> Option<&'static str> {
+        let Self { exact, pieces: PieceArgs { kernel, qemu, root }, memory, timeout, .. } = self;
+        let given = [
+            ("--exact", *exact),
+            ("--kernel", kernel.is_some()),
+            ("--qemu", qemu.is_some()),
+            ("--root", root.is_some()),
+            ("--memory", memory.is_some()),
+            ("--timeout", timeout.is_some()),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
     /// The workloads that were named. Empty only if a list was asked for instead.
     pub fn workloads(&self) -> &[String] {
         &self.workload

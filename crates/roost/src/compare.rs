@@ -77,8 +77,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
 /// Refuses options that cannot be combined.
 fn check(args: &CompareArgs) -> Result<(), Error> {
     let refused = |problem: &str| Err(Error::Usage(problem.to_owned()));
-    if args.exact && args.on != On::Vm {
-        return refused("--exact counts instructions in guests only: add --on vm");
+    if let Some(option) = args.given_for_guests().filter(|_| args.on != On::Vm) {
+        return refused(&format!("{option} applies to guests only: add --on vm"));
+    }
+    if args.trace.is_some() && args.trace == args.html {
+        return refused("--trace and --html name the same file: name two");
     }
     if args.on == On::Host && !args.machine.is_empty() {
         return refused("--on host always runs on this machine: leave out --machine");
@@ -255,8 +258,14 @@ fn simulate(
     };
     let simulations: Vec<Simulation> = cells.iter().flat_map(of_cell).collect();
     let contenders = schedulers.iter().zip(named).zip(prepare(&simulations, named.len())?);
-    let contenders: Vec<Contender> =
-        contenders.map(|(scheduler, notes)| Contender { notes, ..contender(scheduler) }).collect();
+    // A loader's file is large, so it is read only where the hash is told or compared.
+    let hashes = args.format == Format::Json || args.resume.is_some();
+    let contender = |((scheduler, named), notes): ((&SchedulerSpec, &Named), _)| Contender {
+        notes,
+        program_sha256: hashes.then(|| scheduler.program_sha256()).flatten(),
+        ..contender(scheduler, named)
+    };
+    let contenders: Vec<Contender> = contenders.map(contender).collect();
     let mut known = Known::new();
     for (index, cell) in cells.iter().enumerate() {
         traces.check(cell.workload.duration_ns)?;
@@ -345,7 +354,7 @@ fn known_of(
 }
 
 /// A scheduler before its runs. The runs add notes about its switches.
-fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {
+fn contender(scheduler: &SchedulerSpec, named: &Named) -> Contender {
     let mechanisms = scheduler.mechanisms().into_iter().map(|(name, acted)| Mechanism {
         name: name.to_owned(),
         acted: acted.iter().map(|&counter| counter.to_owned()).collect(),
@@ -356,6 +365,7 @@ fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {
         kernel: scheduler.kernel().to_owned(),
         program: scheduler.is_program(),
         switches: scheduler.switches(),
+        program_sha256: None,
         mechanisms: mechanisms.collect(),
         notes: Vec::new(),
     }

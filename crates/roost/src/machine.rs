@@ -22,6 +22,12 @@ pub fn run(args: &MachineArgs) -> Result<(), Error> {
                 .into(),
         ));
     }
+    if args.format == MachineFormat::Csv && (args.figures || args.kernel.is_some()) {
+        return Err(Error::Usage(
+            "--format csv lists CPUs only: leave out --figures and --kernel, or use --format json"
+                .into(),
+        ));
+    }
     let machine = match (&args.sysfs, &args.machine) {
         (Some(dir), _) => Machine::from_sysfs(dir)?,
         (None, Some(name)) => roost_machine::resolve(name)?,

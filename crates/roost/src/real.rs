@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
 use roost_engine::Time;
@@ -57,15 +58,21 @@ pub fn measure(
     }
 }
 
+/// A guest's memory in MiB if nothing else is asked for.
+const MEMORY_MIB: u32 = 2048;
+
+/// Real time that a run in a guest may take if nothing else is asked for.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Compares in guests.
 fn in_guests(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs, Error> {
     let args = plan.args;
     let mut base = GuestSpec::new(machine);
     base.given = vm::given(&args.pieces);
-    base.memory_mib = args.memory;
+    base.memory_mib = args.memory.unwrap_or(MEMORY_MIB);
     base.stop = plan.stop;
     let cache = Cache::of_user()?;
-    let lane = Lane { exact: args.exact, timeout: args.timeout };
+    let lane = Lane { exact: args.exact, timeout: args.timeout.unwrap_or(TIMEOUT) };
     let mut runs = plan.nothing_yet(Arc::new(base.machine.clone()));
     for (version, places) in plan.boots() {
         let spec = guest::spec_for(&base, version);
@@ -124,6 +131,7 @@ impl Plan<'_> {
             kernel: String::new(),
             program: false,
             switches: scheduler.switches(),
+            program_sha256: None,
             mechanisms: Vec::new(),
             notes: Vec::new(),
         };

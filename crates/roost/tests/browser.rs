@@ -346,6 +346,7 @@ fn large_report() -> PathBuf {
         kernel: "7.2".to_owned(),
         program: false,
         switches: Vec::new(),
+        program_sha256: None,
         mechanisms: Vec::new(),
         notes: Vec::new(),
     };

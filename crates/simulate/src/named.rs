@@ -17,6 +17,14 @@ pub enum LabelError {
     /// A label has no scheduler.
     #[error("{0}=: no scheduler; write for example {0}=fair@7.2")]
     Nothing(String),
+    /// There is no name at all.
+    #[error("an empty scheduler; write for example fair@7.2")]
+    Empty,
+    /// What stands before `=` and a scheduler is no label.
+    #[error(
+        "{0}: before = stands a label of letters, digits, -, _ and .; write for example {1}={2}"
+    )]
+    Characters(String, String, String),
     /// Two schedulers have the same label.
     #[error("{0}: labels two rows; give each its own label")]
     Twice(String),
@@ -31,6 +39,12 @@ impl Named {
         let named: Vec<Self> = texts.iter().map(|text| Self::read(text)).collect();
         let mut taken = BTreeSet::new();
         for Self { label, spec } in &named {
+            if label.is_empty() {
+                return Err(LabelError::Empty);
+            }
+            if let Some((label, scheduler)) = mislabelled(spec) {
+                return Err(LabelError::Characters(spec.clone(), label, scheduler));
+            }
             if spec.is_empty() {
                 return Err(LabelError::Nothing(label.clone()));
             }
@@ -52,6 +66,24 @@ impl Named {
         let (label, spec) = labelled.unwrap_or((text, text));
         Self { label: label.to_owned(), spec: spec.to_owned() }
     }
+}
+
+/// If something before a scheduler is meant as a label but has other characters: a label that would do, and the
+/// scheduler.
+fn mislabelled(text: &str) -> Option<(String, String)> {
+    let (before, scheduler) = text.split_once('=')?;
+    let is_scheduler = |name: &str| {
+        name.starts_with("fair@")
+            || name.starts_with("scx:")
+            || name.split('+').next() == Some("roost")
+    };
+    if is_scheduler(before) || !is_scheduler(scheduler) {
+        return None;
+    }
+    let kept = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let label: String = before.trim().chars().map(kept).collect();
+    let label = if label.is_empty() { "label".to_owned() } else { label };
+    Some((label, scheduler.to_owned()))
 }
 
 #[cfg(test)]
@@ -83,5 +115,22 @@ mod tests {
             assert_eq!(read(spec), pair(spec, spec));
         }
         assert_eq!(read("x=./scx_mine --slice=3"), pair("x", "./scx_mine --slice=3"));
+    }
+
+    #[test]
+    fn what_is_no_label_is_told_with_one_that_would_do() {
+        let error = |text: &str| Named::all(&[text.to_owned()]).map_err(|error| error.to_string());
+        for (text, label) in
+            [("my label=fair@7.2", "my-label"), ("a/b=fair@7.2", "a-b"), ("=fair@7.2", "label")]
+        {
+            let told = error(text).unwrap_err();
+            assert!(told.ends_with(&format!("write for example {label}=fair@7.2")), "{told}");
+        }
+        assert_eq!(error(""), Err("an empty scheduler; write for example fair@7.2".to_owned()));
+        for right in
+            ["./scx_mine --to=roost2", "fair@7.2+config=scx:x", "./a/b --slice=3", "x=roost"]
+        {
+            assert!(error(right).is_ok(), "{right}");
+        }
     }
 }

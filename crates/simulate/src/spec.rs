@@ -43,8 +43,8 @@ pub struct ScxSpec {
 /// Where a sched_ext program comes from.
 #[derive(Clone, Debug)]
 enum Source {
-    /// An object. All runs share the program.
-    Object(Arc<Program>),
+    /// An object, and the SHA-256 of its file. All runs share the program.
+    Object(Arc<Program>, String),
     /// roost's own object, and the settings from which a loader would set it up for a machine.
     Roost(Arc<Program>, Box<Settings>),
     /// The scheduler's own loader, which is started once for each machine.
@@ -190,6 +190,15 @@ impl SchedulerSpec {
         }
     }
 
+    /// The SHA-256 of the file with its sched_ext program: an object, or the scheduler's own loader. `None` if it has
+    /// no such file. Reads the loader's file.
+    pub fn program_sha256(&self) -> Option<String> {
+        match self {
+            Self::Fair { .. } => None,
+            Self::Scx(scx) => scx.sha256(),
+        }
+    }
+
     /// Parses a name such as `fair@5.19+sis-util+config=roost.toml`.
     ///
     /// # Errors
@@ -306,7 +315,7 @@ impl ScxSpec {
         let failed = |why: ScxError| SpecError::Scx { file: file.to_owned(), why };
         let program = program().map_err(failed)?;
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Self::new(Source::Object(Arc::new(program)), settings)
+        Self::new(Source::Object(Arc::new(program), roost_kept::sha256(&bytes)), settings)
     }
 
     /// Parses `./scx_cosmos -s 1000+slice_ns=5000000`: a command line, and variables.
@@ -358,7 +367,19 @@ impl ScxSpec {
     pub(crate) fn roost_settings(&self) -> Option<&Settings> {
         match &self.source {
             Source::Roost(_, settings) => Some(settings),
-            Source::Object(_) | Source::Loader(_) => None,
+            Source::Object(..) | Source::Loader(_) => None,
+        }
+    }
+
+    /// The SHA-256 of the file that was named: an object, or a scheduler's own loader. `None` for roost's own program,
+    /// which belongs to this version, and for a loader that cannot be read.
+    fn sha256(&self) -> Option<String> {
+        match &self.source {
+            Source::Object(_, sha256) => Some(sha256.clone()),
+            Source::Roost(..) => None,
+            Source::Loader(loader) => {
+                std::fs::read(&loader.command.program).ok().map(|bytes| roost_kept::sha256(&bytes))
+            }
         }
     }
 
@@ -369,7 +390,7 @@ impl ScxSpec {
     pub fn program(&self, machine: &Machine, stop: &AtomicBool) -> Result<Arc<Program>, SpecError> {
         let failed = |why: ScxError| SpecError::Scx { file: ROOST.to_owned(), why };
         match &self.source {
-            Source::Object(program) => Ok(program.clone()),
+            Source::Object(program, _) => Ok(program.clone()),
             Source::Roost(program, settings) => {
                 set_up(program, machine, settings).map(Arc::new).map_err(failed)
             }
@@ -391,7 +412,7 @@ impl ScxSpec {
     /// As [`ScxSpec::program`].
     pub fn prepare(&self, machine: &Machine, stop: &AtomicBool) -> Result<Vec<String>, SpecError> {
         match &self.source {
-            Source::Object(program) | Source::Roost(program, _) => Ok(notes_on(program)),
+            Source::Object(program, _) | Source::Roost(program, _) => Ok(notes_on(program)),
             Source::Loader(loader) => {
                 let program = loader.program(machine, stop)?;
                 let mut notes = notes_on(&program);

@@ -60,6 +60,8 @@ pub struct Cell {
     pub scheduler: String,
     /// The scheduler without a label.
     pub spec: String,
+    /// The SHA-256 of the file with the scheduler's program, if it has one of its own.
+    pub program_sha256: Option<String>,
     /// The values of [`Plan::numbers`]. `None`: the scheduler's own value.
     pub numbers: Vec<Option<u32>>,
     /// The seeds of its runs.
@@ -87,6 +89,7 @@ struct Identity<'a> {
     scheduler: &'a str,
     spec: &'a str,
     switches: Vec<String>,
+    program: Option<&'a str>,
     seeds: &'a [u64],
     boot: bool,
     quiet: bool,
@@ -153,6 +156,7 @@ impl Cell {
             scheduler: &self.scheduler,
             spec: &self.spec,
             switches: self.simulation.scheduler.switches(),
+            program: self.program_sha256.as_deref(),
             seeds: &self.seeds,
             boot: plan.start == Start::Boot,
             quiet: plan.quiet,
@@ -171,7 +175,7 @@ struct Builder<'a> {
     plan: Plan,
     machines: HashMap<String, (Arc<Machine>, Input)>,
     workloads: HashMap<(String, Option<u64>), (Arc<Workload>, Input)>,
-    schedulers: HashMap<String, SchedulerSpec>,
+    schedulers: HashMap<String, (SchedulerSpec, Option<String>)>,
     name: &'a str,
 }
 
@@ -303,12 +307,13 @@ impl<'a> Builder<'a> {
         let (label, spec) = (format!("{}{set}", named.label), format!("{}{set}", named.spec));
         let (machine, of_machine) = self.machine(machine)?;
         let (loaded, of_workload) = self.workload(workload, duration_ns)?;
-        let scheduler = self.scheduler(&spec)?;
+        let (scheduler, program_sha256) = self.scheduler(&spec)?;
         Ok(Cell {
             machine: of_machine,
             workload: of_workload,
             scheduler: label,
             spec,
+            program_sha256,
             numbers: numbers.to_vec(),
             seeds: seeds.to_vec(),
             simulation: Simulation {
@@ -353,7 +358,8 @@ impl<'a> Builder<'a> {
         Ok(known)
     }
 
-    fn scheduler(&mut self, spec: &str) -> Result<SchedulerSpec, SweepError> {
+    /// A scheduler, and the hash of its program's file.
+    fn scheduler(&mut self, spec: &str) -> Result<(SchedulerSpec, Option<String>), SweepError> {
         if let Some(known) = self.schedulers.get(spec) {
             return Ok(known.clone());
         }
@@ -363,8 +369,9 @@ impl<'a> Builder<'a> {
                 false => SweepError::Program { plan: self.name.to_owned(), error },
             })?;
         self.plan.notes.extend(notes);
-        self.schedulers.insert(spec.to_owned(), scheduler.clone());
-        Ok(scheduler)
+        let sha256 = scheduler.program_sha256();
+        self.schedulers.insert(spec.to_owned(), (scheduler.clone(), sha256.clone()));
+        Ok((scheduler, sha256))
     }
 
     /// Refuses duplicate cells, a label for two schedulers, and a workload with two durations: their rows could not be

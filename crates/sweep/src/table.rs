@@ -176,7 +176,12 @@ fn metadata(plan: &Plan, build: &Build) -> Metadata {
         workloads.insert(cell.workload.name.clone(), Value::from(cell.workload.sha256.clone()));
         let scheduler = &cell.simulation.scheduler;
         schedulers.entry(cell.scheduler.clone()).or_insert_with(|| {
-            json!({"kernel": scheduler.kernel(), "spec": cell.spec, "switches": scheduler.switches()})
+            json!({
+                "kernel": scheduler.kernel(),
+                "spec": cell.spec,
+                "switches": scheduler.switches(),
+                "program_sha256": cell.program_sha256,
+            })
         });
     }
     let start = if plan.start == Start::Boot { "boot" } else { "running" };
