@@ -32,6 +32,7 @@
 #define ROOST_QUEUE_H
 
 #include "place.h"
+#include "together.h"
 
 /* The weight of a task, times UNIT. */
 static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
@@ -275,16 +276,21 @@ __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 }
 
 /*
- * Whether a task whose slice is over goes on, because all waiting tasks are ahead of it. Its virtual time is
- * compared as if it was queued, because the watch may have moved the clock past it for a task that has waited
- * too long (watch.h).
+ * The virtual time of a task whose slice is over, as if it was queued: the watch may have moved the clock past it for a
+ * task that has waited too long (watch.h).
  */
-static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
-					const struct roost_llc *llc, u32 id)
+static __always_inline u64 own_vtime(const struct task_struct *p, const struct roost_cpu *cpu,
+				     const struct roost_llc *llc)
+{
+	u64 clock = is_bound(p) ? cpu->clock : llc->clock;
+
+	return vtime_near(p->scx.dsq_vtime, clock - slice_ns(), clock, cpu->weight);
+}
+
+/* Whether a task whose slice is over goes on, because all waiting tasks are ahead of it. */
+static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu, u64 own, u32 id)
 {
 	bool bound = is_bound(p), found = find_head_in_llc(id, !bound);
-	u64 clock = bound ? cpu->clock : llc->clock;
-	u64 own = vtime_near(p->scx.dsq_vtime, clock - slice_ns(), clock, cpu->weight);
 
 	if (bound)
 		own -= cpu->ahead;
@@ -334,6 +340,34 @@ static __always_inline bool consume(struct roost_cpu *cpu, const struct roost_ll
 		return true;
 	keep_up(cpu, llc);
 	cpu->competes = other;
+	return false;
+}
+
+/*
+ * The slice of a task is over that may go on. Takes the next task instead, if one comes first. Returns false if the
+ * task goes on, at least for now (together.h).
+ */
+static __always_inline bool next_turn(struct task_struct *p, struct roost_cpu *cpu, struct roost_llc *llc, u32 id)
+{
+	u64 own = own_vtime(p, cpu, llc), leaving = llc->leaving;
+	bool stays = stays_first(p, cpu, own, id);
+
+	if (is_bound(p) || cpu->bound_waiting)
+		return !stays && consume(cpu, llc, id, !is_bound(p));
+	if (stays) {
+		go_on(llc, cpu, id, own);
+		/* The CPU looked at the queue before a task was queued there. */
+		if (!any_ended(llc, leaving) || stays_first(p, cpu, own, id))
+			return false;
+	}
+	if (wait_for_left(llc, cpu, cpu->head))
+		return false;
+	begin_leaving(llc, cpu, p, own);
+	if (consume(cpu, llc, id, true))
+		return true;
+	/* Other CPUs have taken what waited. */
+	end_leaving(llc, cpu);
+	go_on(llc, cpu, id, own);
 	return false;
 }
 
@@ -732,14 +766,6 @@ static __always_inline bool look_elsewhere(u32 cpu_id, const struct roost_cpu *c
 	return nr_nodes > 1 && (result == NONE_WAITS || cpu->called_by) && steal_from_nodes(cpu_id, now);
 }
 
-static __always_inline bool steal(u32 cpu_id, struct roost_cpu *cpu)
-{
-	bool stolen = look_elsewhere(cpu_id, cpu);
-
-	cpu->called_by = 0;
-	return stolen;
-}
-
 /* Wakes a CPU, which stays marked as idle, to look for a task. It looks in the LLC `from` first. */
 static __always_inline bool call(u32 number, u32 from)
 {
@@ -750,6 +776,32 @@ static __always_inline bool call(u32 number, u32 from)
 	cpu->called_by = from + 1;
 	scx_bpf_kick_cpu(number, KICK_IDLE);
 	return true;
+}
+
+/*
+ * A CPU found no task in an LLC for which it was woken. It looks there once more if a task is just being queued. At a
+ * tick, tasks of the LLC change places (together.h). A CPU that is woken by one of them may come before the other is
+ * queued, and again at the next tick.
+ */
+static __always_inline bool call_again(u32 cpu_id, struct roost_cpu *cpu, u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+
+	if (cpu->called_again || cpu->called_by || !llc || !is_left(llc))
+		return false;
+	cpu->called_by = id + 1;
+	scx_bpf_kick_cpu(cpu_id, 0);
+	return true;
+}
+
+static __always_inline bool steal(u32 cpu_id, struct roost_cpu *cpu)
+{
+	u32 called_by = cpu->called_by;
+	bool stolen = look_elsewhere(cpu_id, cpu);
+
+	cpu->called_by = 0;
+	cpu->called_again = called_by && !stolen && call_again(cpu_id, cpu, called_by - 1);
+	return stolen;
 }
 
 /* Wakes an idle CPU of an LLC that a task may use, to look there. */

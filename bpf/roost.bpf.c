@@ -9,6 +9,7 @@
  *     sets.h      groups and processes: what their tasks did where
  *     home.h      where they settle and how tasks get there (cling, consolidate)
  *     place.h     where a task starts (llc-imbalance, numa-imbalance)
+ *     together.h  CPUs whose slices end together
  *     queue.h     who runs next; taking tasks from elsewhere (llc-imbalance, cling, consolidate)
  *     gather.h    pulling running tasks (consolidate)
  *     even.h      weights between LLCs
@@ -260,6 +261,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	if (!llc)
 		return;
 	begin_watch(llc, cpu->llc);
+	begin_choice(llc, cpu);
 	cpu->looks = 0;
 	/*
 	 * The CPU is not idle while it looks. Otherwise a task that woke up would have to wait behind the task
@@ -275,13 +277,12 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	}
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu, cpu_id);
-	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && consume(cpu, llc, cpu_id, stays && !is_bound(prev)))
-		return;
 	if (stays) {
-		extend_slice(prev, cpu, llc);
+		if (!next_turn(prev, cpu, llc, cpu_id))
+			extend_slice(prev, cpu, llc);
 		return;
 	}
-	if (steal(cpu_id, cpu))
+	if (consume(cpu, llc, cpu_id, false) || steal(cpu_id, cpu))
 		return;
 	/* The CPU was idle before and stays idle: a claim that led to nothing is taken back. */
 	if (!prev && !realtime)
@@ -323,6 +324,8 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);
 	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
 	charge_owed(p, task);
+	/* The kernel has queued the previous task. */
+	end_leaving(llc, cpu);
 	if (task->limit != NONE)
 		check_budget(task, cpu_id);
 }
@@ -372,11 +375,13 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 
-	if (cpu) {
+	if (llc) {
 		cpu->n.released++;
 		cpu->started_at = 0;
 		set_brief(cpu, false);
+		end_leaving(llc, cpu);
 	}
 	reenqueue_local();
 }

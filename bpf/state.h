@@ -86,6 +86,9 @@ struct roost_cpu {
 	u32 looks;		/* waiting tasks that it has examined since it was asked for a task */
 	bool bound_waiting;	/* something may be in its own queue */
 	bool competes;		/* its bound tasks compete with tasks that are not bound */
+	bool called_again;	/* it looks a second time where it was called to */
+	bool leaves;		/* it has left a task that is not queued yet (together.h) */
+	u64 left_vtime;		/* the virtual time of that task */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -126,6 +129,14 @@ struct roost_llc {
 	 * above.
 	 */
 	u64 clock __attribute__((aligned(CACHE_LINE)));
+	/* CPUs whose slices end together (together.h). */
+	u64 leaving;		/* those that leave a task which is not queued yet */
+	u64 left_at;		/* when the first of them began to */
+	u64 left_vtime;		/* the least virtual time of a task that was left since then */
+	u64 left_for;		/* the CPUs that may run that task */
+	u64 waits_for_left;	/* those that leave a waiting task alone until it is queued */
+	u64 latest_vtime;	/* the latest virtual time of a task that goes on meanwhile */
+	u32 latest_cpu;		/* the CPU of that task, plus 1; 0: none */
 } __attribute__((aligned(CACHE_LINE)));
 
 /*

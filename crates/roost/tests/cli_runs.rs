@@ -424,7 +424,7 @@ const LONG_ENOUGH: [&str; 10] = [
     "--machine",
     "node:2 l3:2 core:8 pu:1",
     "--workload",
-    "hackbench:groups=8",
+    "hackbench:groups=12",
     "--duration=200ms",
     "--repeat=1",
     "--quiet",

@@ -18,13 +18,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
+use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, Work, World};
 use roost_kept::Kept;
 use roost_machine::{CpuSet, Machine};
 
 use crate::companion::{Companion, UserMaps};
 use crate::costs;
 use crate::dispatch::{ENQUEUE_CPU_SELECTED, ENQUEUE_HEAD, ENQUEUE_LAST, ENQUEUE_WAKEUP};
+use crate::dispatch::{KICK_IDLE, KICK_PREEMPT};
 use crate::error::ScxError;
 use crate::idle::Wakeup;
 use crate::instruction::Instruction;
@@ -387,6 +388,9 @@ impl Scx {
         if let Some(counts) = counts {
             counts.count(&Cost { instructions, kernel, kfuncs, steps, fetched });
         }
+        if !self.kernel.picking {
+            self.carry_out_kicks(world, on.cpu, false);
+        }
         Some(value)
     }
 
@@ -483,6 +487,39 @@ impl Scx {
         self.check(world);
     }
 
+    /// Carries out the kicks of a CPU, which the kernel does once the CPU takes interrupts again
+    /// (`kick_cpus_irq_workfn()`). switches: it has chosen what it runs next, and switches after that.
+    fn carry_out_kicks(&mut self, world: &mut World, by: CpuId, switches: bool) {
+        let now = world.now().ns();
+        for index in 0..self.kernel.kicks.len() {
+            let (cpu, flags) = self.kernel.kicks[index];
+            let after_switch = switches && cpu == by;
+            let running = if after_switch { self.kernel.current[cpu] } else { world.current(cpu) };
+            if flags & KICK_IDLE != 0 && running.is_some() {
+                continue;
+            }
+            if flags & KICK_PREEMPT != 0 {
+                let at = if cpu == by { now } else { now + world.backlog_ns(by) };
+                self.kernel.preempted.push((cpu, at));
+            }
+            if after_switch {
+                world.kick(cpu, cpu, Work::Reschedule);
+            } else {
+                world.resched(by, cpu);
+            }
+        }
+        self.kernel.kicks.clear();
+    }
+
+    /// Ends the slice of the task that runs on `cpu` if a kick has asked for it.
+    fn end_slice_if_kicked(&mut self, cpu: CpuId, runnable: Option<TaskId>, now: u64) {
+        let kicks = self.kernel.preempted.len();
+        self.kernel.preempted.retain(|&(kicked, at)| kicked != cpu || at > now);
+        if let Some(task) = runnable.filter(|_| self.kernel.preempted.len() < kicks) {
+            self.kernel.tasks.set_slice(&mut self.kernel.memory, task, 0);
+        }
+    }
+
     /// Chooses what `cpu` runs next (`balance_one()`, `scx_dispatch_sched()`).
     fn balance(&mut self, world: &mut World, cpu: CpuId) -> Verdict {
         let previous = self.kernel.current[cpu];
@@ -560,7 +597,10 @@ impl Scx {
     fn choose(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         let previous = self.kernel.current[cpu];
         let runnable = previous.filter(|&task| world.current(cpu) == Some(task));
-        let verdict = self.chosen[cpu].take().unwrap_or_else(|| self.balance(world, cpu));
+        let verdict = self.chosen[cpu].take().unwrap_or_else(|| {
+            self.end_slice_if_kicked(cpu, runnable, world.now().ns());
+            self.balance(world, cpu)
+        });
         // The kernel puts the previous task after `dispatch` has returned. Until then, other CPUs do not find it.
         if runnable.is_some() && verdict != Verdict::Previous && world.backlog_ns(cpu) > 0 {
             self.chosen[cpu] = Some(verdict);
@@ -1066,6 +1106,7 @@ impl Scheduler for Scx {
         self.kernel.picking = true;
         let pick = self.choose(world, cpu);
         self.kernel.picking = false;
+        self.carry_out_kicks(world, cpu, true);
         pick
     }
 

@@ -6,7 +6,7 @@
 //!    task that the scheduler no longer has is skipped.
 //! 3. [`Call::put`] puts a task into a queue. If that is the queue of another CPU, that CPU is notified.
 
-use roost_engine::{CpuId, TaskId, Work};
+use roost_engine::{CpuId, TaskId};
 
 use crate::costs;
 use crate::kernel::{Call, Dispatch, Placing};
@@ -25,8 +25,8 @@ pub(crate) const ENQUEUE_BY_TIME: u64 = 1 << 57;
 pub(crate) const INTERNAL_FLAGS: u64 = 0xff << 56;
 
 /// Flags of a kick (`enum scx_kick_flags`).
-const KICK_IDLE: u64 = 1;
-const KICK_PREEMPT: u64 = 2;
+pub(crate) const KICK_IDLE: u64 = 1;
+pub(crate) const KICK_PREEMPT: u64 = 2;
 const KICK_WAIT: u64 = 4;
 
 impl Call<'_> {
@@ -189,24 +189,11 @@ impl Call<'_> {
         true
     }
 
-    /// `scx_bpf_kick_cpu()`: makes a CPU choose again what to run.
+    /// `scx_bpf_kick_cpu()`: makes a CPU choose again what to run, once the kernel takes interrupts again.
     pub(crate) fn kick(&mut self, cpu: CpuId, flags: u64) {
         if flags & KICK_WAIT != 0 {
             return self.kernel.end("SCX_KICK_WAIT is not simulated");
         }
-        let itself = cpu == self.cpu && self.kernel.picking;
-        let running = if itself { self.kernel.current[cpu] } else { self.world.current(cpu) };
-        if flags & KICK_IDLE != 0 && running.is_some() {
-            return;
-        }
-        if let Some(running) = running.filter(|_| flags & KICK_PREEMPT != 0) {
-            self.kernel.tasks.set_slice(&mut self.kernel.memory, running, 0);
-        }
-        if itself {
-            // The kernel carries out kicks in an interrupt, so after the switch (`kick_cpus_irq_workfn()`).
-            self.world.kick(cpu, cpu, Work::Reschedule);
-        } else {
-            self.world.resched(self.cpu, cpu);
-        }
+        self.kernel.kicks.push((cpu, flags));
     }
 }

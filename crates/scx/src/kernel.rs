@@ -102,6 +102,12 @@ pub(crate) struct Kernel {
     pub most_dispatches: usize,
     /// For each CPU, the task that runs, or ran until it slept (the kernel's `rq->curr`).
     pub current: Vec<Option<TaskId>>,
+    /// Kicks that were asked for and not carried out yet: CPUs and flags.
+    pub kicks: Vec<(CpuId, u64)>,
+    /// CPUs whose tasks lose their slices because of kicks, and when. A CPU looks here when it next chooses what to
+    /// run. A kick takes the lock of the CPU's run queue, so it does not concern a choice that has begun
+    /// (`kick_one_cpu()`). In the kernel it can, and is lost, while `dispatch` moves a task from another CPU.
+    pub preempted: Vec<(CpuId, u64)>,
     /// Address of the functions' stacks.
     pub stack: u64,
     /// Address of the hooks' arguments.
@@ -308,6 +314,8 @@ impl Kernel {
             moved: false,
             most_dispatches: batch as usize,
             current: vec![None; nr_cpus],
+            kicks: Vec::new(),
+            preempted: Vec::new(),
             stack,
             context,
             arguments,

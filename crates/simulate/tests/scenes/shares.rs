@@ -39,6 +39,99 @@ fn cgroups_share_by_weight_however_many_tasks_they_have() {
     }
 }
 
+/// Machines with one LLC of 4 and of 16 CPUs. Few tasks wait there, and all CPUs have their ticks at the same time.
+const ONE_LLC: [(&str, u32); 2] =
+    [("node:1 l3:1 core:4 pu:1", 4), ("node:1 l3:1 core:16 pu:1", 16)];
+
+/// Two loops for each CPU share the CPUs by nice value, at the root and in a cgroup. When slices end together, half of
+/// the loops are on their way into the queue.
+#[test]
+fn nice_values_count_where_few_wait() {
+    for ((machine, cpus), seed, in_cgroup) in [
+        (ONE_LLC[0], 1, false),
+        (ONE_LLC[0], 2, true),
+        (ONE_LLC[0], 4, true),
+        (ONE_LLC[1], 1, false),
+        (ONE_LLC[1], 3, true),
+    ] {
+        let mut scene = Scene::new(machine, seed);
+        let group = in_cgroup.then(|| scene.group(100));
+        for number in 0..2 * cpus {
+            let (name, nice) = if number < cpus { ("nice0", 0) } else { ("nice5", 5) };
+            let task = Task::spins().first_on(number % cpus).nice(nice);
+            scene.add(name, group.map_or(task.clone(), |group| task.group(group)));
+        }
+        let seen = scene.play(4 * SECOND, 20 * SECOND);
+        let ratio = seen.ran("nice0") / seen.ran("nice5");
+        assert!(
+            about(ratio, weight(0) / weight(5)),
+            "{machine}, seed {seed}, in a cgroup {in_cgroup}: {ratio}"
+        );
+    }
+}
+
+/// The same by weights of cgroups.
+#[test]
+fn weights_of_cgroups_count_where_few_wait() {
+    for ((machine, cpus), seed) in ONE_LLC.into_iter().zip(SEEDS) {
+        let mut scene = Scene::new(machine, seed);
+        let groups = [scene.group(300), scene.group(100)];
+        for number in 0..2 * cpus {
+            let group = groups[(number / cpus) as usize];
+            scene.add(&format!("group{group}"), Task::spins().group(group).first_on(number % cpus));
+        }
+        let seen = scene.play(4 * SECOND, 20 * SECOND);
+        let ratio = seen.ran("group0") / seen.ran("group1");
+        assert!(about(ratio, 3.0), "{machine}, seed {seed}: {ratio}");
+    }
+}
+
+/// Each half of an LLC's CPUs belongs to other loops. Those of one half come before those of the other half, which may
+/// not run them.
+#[test]
+fn nice_values_count_where_few_wait_for_each_half_of_an_llc() {
+    for seed in SEEDS {
+        let mut scene = Scene::new(ONE_LLC[0].0, seed);
+        for number in 0..8 {
+            let (half, nice) = (number % 2, if number < 4 { 0 } else { 5 });
+            let task = Task::spins().on(half * 2..half * 2 + 2).first_on(half * 2);
+            scene.add(&format!("nice{nice} of {half}"), task.nice(nice));
+        }
+        let seen = scene.play(4 * SECOND, 20 * SECOND);
+        for half in 0..2 {
+            let ratio =
+                seen.ran(&format!("nice0 of {half}")) / seen.ran(&format!("nice5 of {half}"));
+            assert!(about(ratio, weight(0) / weight(5)), "seed {seed}, half {half}: {ratio}");
+        }
+    }
+}
+
+/// Three loops for two CPUs share all CPUs equally, so each runs for two of three ticks. It waits for one tick, or for
+/// two if others changed places at the same time. At each tick every second loop that ran gives way to one that waited.
+/// Each of these changes leads to one more at most, because the CPU that took the waiting loop first had a task of an
+/// earlier turn than another CPU.
+#[test]
+fn loops_share_equally_where_few_wait() {
+    for ((machine, cpus), seed) in
+        ONE_LLC.into_iter().flat_map(|one| SEEDS.map(move |seed| (one, seed)))
+    {
+        let mut scene = Scene::new(machine, seed);
+        scene.add_all(
+            "loops",
+            (0..cpus * 3 / 2).map(|number| Task::spins().first_on(number % cpus)),
+        );
+        let seen = scene.play(4 * SECOND, 20 * SECOND);
+        let ran = || seen.of("loops").map(|life| life.ran() as f64);
+        let (least, most) = (ran().fold(f64::MAX, f64::min), ran().fold(0.0, f64::max));
+        assert!(about(least, most), "{machine}, seed {seed}: {least} to {most} ns");
+        let longest_ns = seen.longest_ns("loops");
+        assert!(longest_ns <= 2 * TICK_NS + MS, "{machine}, seed {seed}: {longest_ns} ns");
+        let changes = u64::from(cpus / 2) * (16 * SECOND / TICK_NS);
+        let turns: u64 = seen.of("loops").map(|life| life.turns).sum();
+        assert!((changes..=2 * changes).contains(&turns), "{machine}, seed {seed}: {turns} turns");
+    }
+}
+
 /// 48 loops share two LLCs. One of the other LLCs has sixteen tasks that may not leave it, another has four.
 #[test]
 fn weights_are_evened_out_beside_what_may_not_move() {
