@@ -22,7 +22,7 @@ pub enum LabelError {
     Empty,
     /// What stands before `=` and a scheduler is no label.
     #[error(
-        "{0}: before = stands a label of letters, digits, -, _ and .; write for example {1}={2}"
+        "{0}: the label before = may have letters, digits, -, _ and . only; write for example {1}={2}"
     )]
     Characters(String, String, String),
     /// Two schedulers have the same label.
@@ -60,12 +60,16 @@ impl Named {
     /// Splits the label off `text`, as in `label=fair@7.2+no-hrtick`. A `=` that belongs to the scheduler itself has an
     /// `@`, `+`, `:`, `/` or blank before it.
     fn read(text: &str) -> Self {
-        let labelled = text.split_once('=').filter(|(label, _)| {
-            !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c))
-        });
+        let labelled = text
+            .split_once('=')
+            .filter(|(label, _)| !label.is_empty() && label.chars().all(is_of_label));
         let (label, spec) = labelled.unwrap_or((text, text));
         Self { label: label.to_owned(), spec: spec.to_owned() }
     }
+}
+
+fn is_of_label(c: char) -> bool {
+    c.is_alphanumeric() || "-_.".contains(c)
 }
 
 /// If something before a scheduler is meant as a label but has other characters: a label that would do, and the
@@ -80,7 +84,7 @@ fn mislabelled(text: &str) -> Option<(String, String)> {
     if is_scheduler(before) || !is_scheduler(scheduler) {
         return None;
     }
-    let kept = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let kept = |c: char| if is_of_label(c) { c } else { '-' };
     let label: String = before.trim().chars().map(kept).collect();
     let label = if label.is_empty() { "label".to_owned() } else { label };
     Some((label, scheduler.to_owned()))
