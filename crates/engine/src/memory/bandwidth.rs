@@ -232,7 +232,6 @@ impl Bandwidth {
     /// The loads felt are found by steps towards the resulting loads. The first round has no waits,
     /// so its loads are the highest possible. A single resource has exactly one solution. If
     /// several depend on each other, it is found to a few 1024ths.
-    /// several depend on each other it is found to a few 1024ths.
     pub(crate) fn solve(
         &mut self,
         concerned: &mut Vec<usize>,
