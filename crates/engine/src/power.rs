@@ -105,9 +105,8 @@ impl IdleCpu {
 
     /// The number of `states` that are worth it for the time that it will be idle.
     fn worth_it(&self, states: &[IdleState]) -> usize {
-        // Mostly none is: what idle times have in common is not longer than the longest.
-        let longest = self.intervals.into_iter().fold(0, u32::max);
-        if states.first().is_none_or(|state| u64::from(longest) < state.residency_ns.value) {
+        // Mostly none is: what idle times have in common is not longer than their mean.
+        if states.first().is_none_or(|state| self.mean_ns() < state.residency_ns.value) {
             return 0;
         }
         let expected = self.expected_ns();
@@ -116,8 +115,12 @@ impl IdleCpu {
 
     /// How long it will be idle, ns, by its last idle times.
     fn expected_ns(&self) -> u64 {
-        let all = self.intervals.iter().map(|&ns| u64::from(ns));
-        typical_ns(&self.intervals).unwrap_or_else(|| all.sum::<u64>() / INTERVALS as u64)
+        typical_ns(&self.intervals).unwrap_or_else(|| self.mean_ns())
+    }
+
+    /// The mean of its last idle times, ns.
+    fn mean_ns(&self) -> u64 {
+        self.intervals.iter().map(|&ns| u64::from(ns)).sum::<u64>() / INTERVALS as u64
     }
 }
 
