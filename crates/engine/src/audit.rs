@@ -8,6 +8,7 @@ use crate::events::Event;
 use crate::run::Engine;
 use crate::scheduler::{Scheduler, TaskId, Work};
 use crate::task::State;
+use crate::time::Time;
 use crate::world::{Arrival, Looking, World};
 
 /// Number of CPUs, tasks and groups of pages examined per event. The cost of an audit is
@@ -224,8 +225,9 @@ impl World {
     fn audit_claims(&self) {
         let now = self.now;
         assert!(self.claims.is_sorted_by_key(|&(at, _)| at), "claims are out of order at {now:?}");
+        let due = self.claims.first().map_or(Time::NEVER, |&(at, _)| at);
+        assert_eq!(self.next_claim, due, "next claim at {now:?}");
         // Searches that end right now are applied before the next event.
-        let due = self.claims.first().map_or(now, |&(at, _)| at);
         assert!(due >= now, "a claim of {due:?} is overdue at {now:?}");
     }
 

@@ -36,17 +36,18 @@ impl<S: Scheduler> Engine<'_, S> {
     /// Returns whether the end of the task's operation has to be scheduled again.
     #[inline]
     pub(crate) fn advance(&mut self, cpu: CpuId, task: TaskId) -> bool {
-        let state = &self.world.tasks[task.index()];
-        if matches!(state.activity, Activity::Sweep { .. }) && !self.leave_sweep(cpu, task) {
-            return false;
+        let mut state = &mut self.world.tasks[task.index()];
+        if matches!(state.activity, Activity::Sweep { .. }) {
+            if !self.leave_sweep(cpu, task) {
+                return false;
+            }
+            state = &mut self.world.tasks[task.index()];
         }
-        let state = &self.world.tasks[task.index()];
         let ops = match state.root {
             true => self.root_program,
             false => self.programs[state.template as usize],
         };
         loop {
-            let mut state = &mut self.world.tasks[task.index()];
             if state.relock.is_some() {
                 if !self.relock(cpu, task) {
                     self.block(cpu, task);
@@ -90,13 +91,13 @@ impl<S: Scheduler> Engine<'_, S> {
                     Step::Left => return false,
                 }
             }
-            let state = &self.world.cpus[cpu];
-            let entered_kernel = state.progress_from > self.world.now;
-            if !entered_kernel && !state.need_resched {
-                continue;
+            let on_cpu = &self.world.cpus[cpu];
+            let entered_kernel = on_cpu.progress_from > self.world.now;
+            if entered_kernel || on_cpu.need_resched {
+                self.enter_kernel(cpu, task, entered_kernel);
+                return true;
             }
-            self.enter_kernel(cpu, task, entered_kernel);
-            return true;
+            state = &mut self.world.tasks[task.index()];
         }
     }
 

@@ -681,21 +681,21 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let state = &mut cpus[cpu];
         state.settle(tasks, *now);
         (state.need_resched, state.resched_lazy) = (false, false);
-        let previous = state.current;
-        if let Some(id) = previous
-            && tasks[id.index()].spins
-        {
-            self.stop_spinning(id);
-        }
-        let World { cpus, tasks, .. } = &mut self.world;
-        let state = &mut cpus[cpu];
-        let left = previous.map(|id| match tasks[id.index()].state {
-            State::Running => LeftAs::Preempted,
-            State::Dead => LeftAs::Exited,
-            _ => LeftAs::Sleeping,
-        });
-        if left.is_some_and(|left| left != LeftAs::Preempted) {
-            state.current = None;
+        let (previous, mut left) = (state.current, None);
+        if let Some(id) = previous {
+            let task = &tasks[id.index()];
+            let as_what = match task.state {
+                State::Running => LeftAs::Preempted,
+                State::Dead => LeftAs::Exited,
+                _ => LeftAs::Sleeping,
+            };
+            left = Some(as_what);
+            if as_what != LeftAs::Preempted {
+                state.current = None;
+            }
+            if task.spins {
+                self.stop_spinning(id);
+            }
         }
         let pick = self.scheduler.pick(&mut self.world, cpu);
         let state = &mut self.world.cpus[cpu];
@@ -736,6 +736,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.counters.context_switches += 1;
         if let Some((id, left)) = previous {
             self.world.account_run(cpu, id, left);
+            if next.is_none() {
+                let llc = self.world.machine.cpus[cpu].llc as usize;
+                self.world.sharing.stopped(llc, self.world.now);
+            }
             if let Some(mutex) = self.world.tasks[id.index()].kernel_mutex {
                 self.owner_left(mutex);
             }
@@ -750,9 +754,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 if was_idle {
                     self.world.leave_idle_state(cpu);
                 }
-                self.start_task(cpu, id);
-                let llc = self.world.machine.cpus[cpu].llc as usize;
-                self.world.sharing.started(llc, self.world.now);
+                self.start_task(cpu, id, previous.is_some());
             }
             None if pick == Pick::Idle => {
                 self.world.go_idle(cpu);
@@ -774,20 +776,26 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// `id` gets `cpu`, whose task has just been settled. Counts costs, delays and migrations.
+    /// `id` gets `cpu`, whose task, if it `had_task`, has just been settled. Counts costs, delays and
+    /// migrations.
     #[inline]
-    fn start_task(&mut self, cpu: CpuId, id: TaskId) {
+    fn start_task(&mut self, cpu: CpuId, id: TaskId, had_task: bool) {
         let world = &mut self.world;
         if !world.may_run(id, cpu) && !world.awaits_stopper(id, cpu) {
             world.broken(id, cpu, "is picked by", "may not run there");
         }
-        let until_switch_ns = world.until_switch_ns(cpu);
+        // It has to wait until the CPU's pending kernel work is done (interrupts and newly-idle
+        // balancing), and for the first half of the switch (assumption; `sched_info_arrive()`).
+        let backlog_ns = world.backlog_ns(cpu);
+        let until_switch_ns = backlog_ns + world.half_switch_ns();
         let now = world.now;
         let task = &mut world.tasks[id.index()];
         if task.state != State::Queued {
             world.broken(id, cpu, "is picked by", "is not queued");
         }
-        world.idle.remove(cpu);
+        if !had_task {
+            world.idle.remove(cpu);
+        }
         task.state = State::Running;
         task.started_at = now;
         let queue = std::mem::replace(&mut task.cpu, cpu);
@@ -815,8 +823,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if let Some(class) = class {
             // The task's wait ends when its own work begins: after the interrupt, the wakeup and
             // the switch.
-            let until_work = self.world.backlog_ns(cpu) + cost;
-            self.latencies.record(class, now.since(asked_at) + until_work);
+            self.latencies.record(class, now.since(asked_at) + backlog_ns + cost);
         }
         self.prepare(id);
         self.world.charge_settled(cpu, cost);
@@ -826,8 +833,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if copying_ns > 0 {
             self.world.resume_copying(cpu, copying_ns);
         }
-        if !self.world.events.is_pending(Event::Tick(cpu)) {
-            self.world.arm_tick(cpu, self.tick_ns);
+        if !had_task {
+            if !self.world.events.is_pending(Event::Tick(cpu)) {
+                self.world.arm_tick(cpu, self.tick_ns);
+            }
+            let llc = self.world.machine.cpus[cpu].llc as usize;
+            self.world.sharing.started(llc, now);
         }
     }
 
@@ -1097,7 +1108,6 @@ impl World {
             task.state = State::Queued;
             task.queued_at = now;
         }
-        self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
     }
 
     /// Before a report of `id` to the recorder.

@@ -56,6 +56,8 @@ pub struct World {
     /// CPUs chosen by wakeups whose searches still go on. Each stops looking idle at its time.
     /// Ordered by time.
     pub(crate) claims: Vec<(Time, CpuId)>,
+    /// The first of these times.
+    pub(crate) next_claim: Time,
     /// CPUs whose end-of-run event must be computed again.
     pub(crate) stale: Vec<CpuId>,
     pub(crate) rng: Xoshiro256PlusPlus,
@@ -556,6 +558,7 @@ impl World {
             inactive: CpuSet::new(nr_cpus),
             some_inactive: false,
             claims: Vec::new(),
+            next_claim: Time::NEVER,
             stale: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             faults: false,
@@ -638,13 +641,10 @@ impl World {
         }
     }
 
-    /// How much longer a task that `cpu` picks now has to wait (`sched_info_arrive()`): until the
-    /// CPU's pending kernel work is done (interrupts and newly-idle balancing), and for the first
-    /// half of the switch (assumption).
+    /// The first half of a switch, ns.
     #[inline]
-    pub(crate) fn until_switch_ns(&self, cpu: CpuId) -> u64 {
-        let half = self.machine.figures.context_switch_ns.value / 2;
-        self.backlog_ns(cpu) + self.stretched(half)
+    pub(crate) fn half_switch_ns(&self) -> u64 {
+        self.stretched(self.machine.figures.context_switch_ns.value / 2)
     }
 
     /// Time that `cpu` takes for the interrupt of a timer, ns.
@@ -671,12 +671,13 @@ impl World {
         }
         let place = self.claims.partition_point(|&(time, _)| time <= at);
         self.claims.insert(place, (at, cpu));
+        self.next_claim = self.claims[0].0;
     }
 
     /// Applies the claims that are due.
     #[inline]
     pub(crate) fn apply_claims(&mut self) {
-        if self.claims.first().is_some_and(|&(at, _)| at <= self.now) {
+        if self.next_claim <= self.now {
             self.apply_due_claims();
         }
     }
@@ -688,6 +689,7 @@ impl World {
         for (_, cpu) in self.claims.drain(..due) {
             self.idle.remove(cpu);
         }
+        self.next_claim = self.claims.first().map_or(Time::NEVER, |&(at, _)| at);
     }
 
     /// Postpones an event that a CPU cannot handle now, because it searches for a task or serves

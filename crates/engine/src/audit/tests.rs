@@ -130,7 +130,10 @@ fn what_is_going_to_happen_is_scheduled() {
 #[test]
 fn searches_are_in_order_and_none_is_overdue() {
     assert_found(|w| w.claims = vec![(Time(9), 0), (Time(8), 0)], "claims are out of order");
-    let overdue = |w: &mut World| (w.now, w.claims) = (Time(10), vec![(Time(9), 0)]);
+    assert_found(|w| w.claims = vec![(Time(9), 0)], "next claim at Time(0)");
+    let overdue = |w: &mut World| {
+        (w.now, w.claims, w.next_claim) = (Time(10), vec![(Time(9), 0)], Time(9));
+    };
     assert_found(overdue, "a claim of Time(9) is overdue at Time(10)");
 }
 
