@@ -205,6 +205,8 @@ pub(crate) struct Topology {
     pub llc_of: Vec<u32>,
     /// CPUs of each LLC.
     pub llc_span: Vec<CpuSet>,
+    /// Number of CPUs of each LLC.
+    llc_weight: Vec<u32>,
     /// Index of each CPU's highest SHARE_LLC domain (`sd_llc`) among its domains.
     pub llc_level: Vec<Option<usize>>,
     /// Index of each CPU's lowest NUMA domain (`sd_numa`).
@@ -255,7 +257,7 @@ impl Topology {
     /// Number of CPUs of the LLC of `cpu` (`sd_llc_size`); 1 without an LLC domain.
     #[inline]
     pub fn llc_size(&self, cpu: CpuId) -> u32 {
-        self.llc_level[cpu].map_or(1, |level| self.domains[self.of_cpu[cpu][level]].weight)
+        self.llc_weight[self.llc_of[cpu] as usize]
     }
 
     /// Whether both CPUs have the same LLC (`cpus_share_cache`).
