@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use roost_engine::{
@@ -713,21 +714,24 @@ impl Rq {
     /// update.
     #[inline]
     fn update_util_est(&mut self, state: &mut FairTask, how: UtilEst) {
-        if std::mem::take(&mut state.util_changed) {
-            let Avg { util_avg, runnable_avg, .. } = state.avg;
-            let old = state.util_est;
-            let fast_up =
-                |unless_starved| util_est_update(old, util_avg, runnable_avg, unless_starved);
-            state.util_est = match how {
-                UtilEst::FastUp => fast_up(false),
-                UtilEst::FastUpUnlessStarved => fast_up(true),
-                UtilEst::Largest => {
-                    state.util_ewma = util_est_follow(state.util_ewma, util_avg);
-                    state.util_ewma.max(util_avg)
-                }
-            };
-            self.util_est = self.util_est + state.util_est - old;
-        }
+        let changed = std::mem::take(&mut state.util_changed);
+        let (old, Avg { util_avg, runnable_avg, .. }) = (state.util_est, &state.avg);
+        let fast_up = |unless_starved| {
+            let new = util_est_update(old, *util_avg, *runnable_avg, unless_starved);
+            // Whether a period has ended while a task ran is hard to predict.
+            select_unpredictable(changed, new, old)
+        };
+        let new = match how {
+            UtilEst::FastUp => fast_up(false),
+            UtilEst::FastUpUnlessStarved => fast_up(true),
+            UtilEst::Largest if changed => {
+                state.util_ewma = util_est_follow(state.util_ewma, *util_avg);
+                state.util_ewma.max(*util_avg)
+            }
+            UtilEst::Largest => old,
+        };
+        state.util_est = new;
+        self.util_est = self.util_est + new - old;
     }
 
     /// Delays the dequeue of the current task, which goes to sleep, if its lag requires it.

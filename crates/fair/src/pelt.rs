@@ -8,6 +8,8 @@
 //! All averages of a run start at time 0, so the periods of tasks and queues coincide. Averages
 //! that are updated to the same moment can be added and subtracted.
 
+use std::hint::select_unpredictable;
+
 use crate::eras::LeavingSums;
 
 /// Units (of 1024 ns) per period.
@@ -358,15 +360,12 @@ pub(crate) fn util_est_update(
     runnable_avg: u64,
     starved_rule: bool,
 ) -> u64 {
-    if ewma <= util_avg {
-        return util_avg;
-    }
-    let difference = ewma - util_avg;
-    let starved = starved_rule && util_avg + UTIL_EST_MARGIN < runnable_avg;
-    if difference < UTIL_EST_MARGIN || starved {
-        return ewma;
-    }
-    (4 * ewma - difference) / 4
+    let difference = ewma.saturating_sub(util_avg);
+    let starved = starved_rule & (util_avg + UTIL_EST_MARGIN < runnable_avg);
+    let stays = (difference < UTIL_EST_MARGIN) | starved;
+    // Without branches, because processors predict them badly.
+    let fallen = select_unpredictable(stays, ewma, (4 * ewma - difference) / 4);
+    select_unpredictable(ewma <= util_avg, util_avg, fallen)
 }
 
 /// The EWMA of util_est in 5.2 when a task goes to sleep: it moves a quarter of the way to the
