@@ -7,6 +7,7 @@
 use std::fmt::Debug;
 
 use roost_engine::{CpuId, TaskId, World};
+use roost_workload::Policy;
 
 use crate::cgroup;
 use crate::state::{Fair, FairTask, Rq};
@@ -50,20 +51,13 @@ impl Fair {
         same("current task", self.rqs[cpu].current, world.current(cpu), world, cpu);
     }
 
-    /// The virtual-time queue holds the tasks of the list, with the tasks' weights.
+    /// The virtual-time queue has its tasks' weights and states.
     fn audit_queue(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
-        same("length of the queue", rq.queue.len(), rq.tasks.len(), world, cpu);
         let weights = rq.queue.waiting().map(|(_, entity)| entity.weight as i64);
         same("weight of waiting tasks", rq.queue.waiting_weight(), weights.sum(), world, cpu);
         same("queue's current task", rq.queue.current(), rq.current, world, cpu);
         for (task, entity) in rq.queue.waiting() {
-            assert!(
-                rq.tasks.contains(&task),
-                "{} waits but is not in the list of tasks of {}",
-                name(world, task),
-                at(world, cpu)
-            );
             let delayed = self.tasks[task.index()].delayed;
             same_of_task("delayed", entity.delayed, delayed, world, task);
         }
@@ -74,14 +68,14 @@ impl Fair {
         let rq = &self.rqs[cpu];
         let queued = || self.queued(rq);
         let runnable = || queued().filter(|task| !task.delayed);
-        let idle_policy = queued().filter(|task| task.entity.idle_policy).count();
-        same("nr_running", rq.nr_running as usize, rq.tasks.len(), world, cpu);
+        let idle_policy = queued().filter(|task| task.entity.policy == Policy::Idle).count();
+        same("nr_running", rq.nr_running as usize, rq.queue.len(), world, cpu);
         same("nr_runnable", rq.nr_runnable as usize, runnable().count(), world, cpu);
         same("nr_sched_idle", rq.nr_sched_idle as usize, idle_policy, world, cpu);
         same("load_weight", rq.load_weight, queued().map(|task| task.weight).sum(), world, cpu);
         same("util_est", rq.util_est, runnable().map(|task| task.util_est).sum(), world, cpu);
-        let running = rq.tasks.iter().filter(|task| self.tasks[task.index()].running);
-        same("running task", running.copied().next(), rq.current, world, cpu);
+        let mut running = rq.queue.tasks().filter(|task| self.tasks[task.index()].running);
+        same("running task", running.next(), rq.current, world, cpu);
     }
 
     /// Tasks that prefer a node or an LLC are counted.
@@ -103,7 +97,7 @@ impl Fair {
             let found = llcs().filter(|&preferred| preferred as usize == llc).count();
             same("tasks by preferred LLC", kept as usize, found, world, cpu);
         }
-        if let Some((kept, found)) = self.mechanisms.counted(cpu, &rq.tasks) {
+        if let Some((kept, found)) = self.mechanisms.counted(cpu, rq.queue.tasks()) {
             same("tasks counted by a mechanism", kept, found, world, cpu);
         }
     }
@@ -149,10 +143,10 @@ impl Fair {
     fn audit_tasks(&self, world: &World) {
         let mut queued = vec![None; self.tasks.len()];
         for (cpu, rq) in self.rqs.iter().enumerate() {
-            for task in &rq.tasks {
+            for task in rq.queue.tasks() {
                 let before = queued[task.index()].replace(cpu);
-                same_of_task("other queue", before, None, world, *task);
-                same_of_task("CPU", cpu, world.task_cpu(*task), world, *task);
+                same_of_task("other queue", before, None, world, task);
+                same_of_task("CPU", cpu, world.task_cpu(task), world, task);
             }
         }
         for (index, (state, on)) in self.tasks.iter().zip(queued).enumerate() {
@@ -217,7 +211,7 @@ impl Fair {
 
     /// The tasks on a queue.
     fn queued<'a>(&'a self, rq: &'a Rq) -> impl Iterator<Item = &'a FairTask> {
-        rq.tasks.iter().map(|task| &self.tasks[task.index()])
+        rq.queue.tasks().map(|task| &self.tasks[task.index()])
     }
 }
 

@@ -322,7 +322,7 @@ impl Fair {
             self.cgroups.count_out(cpu, group, state.own_weight);
         }
         // Mostly no task is left whose weight could change.
-        if !self.rqs[cpu].tasks.is_empty() {
+        if self.rqs[cpu].nr_running > 0 {
             self.cgroups.share_out(cpu);
             self.apply_group_weights(cpu);
         }
@@ -398,8 +398,8 @@ impl Fair {
             let state = &tasks[task.index()];
             cgroups.weight(cpu, state.group, state.own_weight)
         });
-        for index in 0..self.rqs[cpu].tasks.len() {
-            let task = self.rqs[cpu].tasks[index];
+        for place in 0..self.rqs[cpu].queue.len() {
+            let task = self.rqs[cpu].queue.task_at(place);
             let state = &mut self.tasks[task.index()];
             state.update_average(now);
             let weight = self.cgroups.weight(cpu, state.group, state.own_weight);

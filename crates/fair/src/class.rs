@@ -234,7 +234,7 @@ impl Fair {
         rq.queue.insert_with_credit(task, state.entity, how, credit);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         state.on_rq = true;
-        rq.count_in(task, state);
+        rq.count_in(state);
         self.on_queued(world, cpu, task);
         if grouped {
             self.apply_group_weights(cpu);
@@ -251,7 +251,7 @@ impl Fair {
         let rq = &mut self.rqs[cpu];
         let state = &mut self.tasks[task.index()];
         state.entity = rq.queue.remove(task, why);
-        rq.count_out(task, state);
+        rq.count_out(state);
         state.on_rq = false;
         state.delayed = state.entity.delayed;
         if state.running {
@@ -434,7 +434,7 @@ impl Fair {
         rq.current = Some(task);
         // Before 4.15 the list kept the order of enqueueing.
         if !self.features.balance.in_queued_order {
-            rq.move_to_front(task);
+            rq.queue.renew_current();
         }
         state.running = true;
         state.exec_start = now;
@@ -478,13 +478,12 @@ impl Fair {
         state.own_weight = Self::take_priority(world, task, &mut state.entity);
         let (own, new) = (state.own_weight, state.entity);
         let rq = &mut self.rqs[cpu];
-        rq.nr_sched_idle += u32::from(new.idle_policy);
-        rq.nr_sched_idle -= u32::from(was.idle_policy);
+        rq.nr_sched_idle += u32::from(new.policy == Policy::Idle);
+        rq.nr_sched_idle -= u32::from(was.policy == Policy::Idle);
         let weight = if self.cgroups.active() { own << cgroup::FRACTION } else { own };
         rq.queue.change(task, |entity| {
             entity.weight = weight;
-            entity.idle_policy = new.idle_policy;
-            entity.batch_policy = new.batch_policy;
+            entity.policy = new.policy;
         });
         if self.cgroups.active() {
             self.change_own_weight(cpu, task, old);
@@ -520,10 +519,8 @@ impl Fair {
     /// Copies the policy of a task from `world` to its entity. Returns the weight that follows from
     /// policy and nice value.
     fn take_priority(world: &World, task: TaskId, entity: &mut Entity) -> u64 {
-        let policy = world.policy(task);
-        entity.idle_policy = policy == Policy::Idle;
-        entity.batch_policy = policy == Policy::Batch;
-        match policy {
+        entity.policy = world.policy(task);
+        match entity.policy {
             Policy::Idle => SCHED_IDLE_WEIGHT,
             Policy::Normal | Policy::Batch => weight_of(world.nice(task)),
         }
@@ -572,7 +569,6 @@ impl Rq {
             nr_sched_idle: 0,
             idle_wakees: WakeeFlips::default(),
             load_weight: 0,
-            tasks: Vec::with_capacity(8),
             idle_since: None,
             avg_idle: 2 * migration_cost_ns,
             wake_avg_idle: 2 * migration_cost_ns,
@@ -659,10 +655,10 @@ impl Rq {
     }
 
     /// Counts a task that was queued.
-    fn count_in(&mut self, task: TaskId, state: &FairTask) {
+    fn count_in(&mut self, state: &FairTask) {
         self.nr_running += 1;
         self.load_weight += state.weight;
-        self.nr_sched_idle += u32::from(state.entity.idle_policy);
+        self.nr_sched_idle += u32::from(state.entity.policy == Policy::Idle);
         if !state.delayed {
             self.count_runnable(state);
         }
@@ -671,15 +667,13 @@ impl Rq {
             load.add_load(&state.avg, state.weight);
         }
         self.count_preferring(state);
-        self.tasks.push(task);
-        self.move_to_front(task);
     }
 
     /// Stops counting a task that was taken off.
-    fn count_out(&mut self, task: TaskId, state: &FairTask) {
+    fn count_out(&mut self, state: &FairTask) {
         self.nr_running -= 1;
         self.load_weight -= state.weight;
-        self.nr_sched_idle -= u32::from(state.entity.idle_policy);
+        self.nr_sched_idle -= u32::from(state.entity.policy == Policy::Idle);
         if !state.delayed {
             self.discount_runnable(state);
         }
@@ -688,12 +682,6 @@ impl Rq {
             load.sub_load(&state.avg, state.weight, LeavingSums::Own);
         }
         self.discount_preferring(state);
-        // Mostly the task is the last one. `pop` avoids the function call of `remove`.
-        if self.tasks.last() == Some(&task) {
-            self.tasks.pop();
-        } else if let Some(position) = self.tasks.iter().position(|&other| other == task) {
-            self.tasks.remove(position);
-        }
     }
 
     /// Counts a queued task by the node it prefers (`account_numa_enqueue`).
@@ -758,20 +746,6 @@ impl Rq {
     fn discount_runnable(&mut self, state: &FairTask) {
         self.nr_runnable -= 1;
         self.util_est -= state.util_est;
-    }
-
-    /// Moves a picked task to the front, so that balancing considers it last. The task is mostly
-    /// near the front already, where a short loop is faster than `rotate_right`.
-    #[inline]
-    fn move_to_front(&mut self, task: TaskId) {
-        let mut displaced = task;
-        for place in &mut self.tasks {
-            std::mem::swap(place, &mut displaced);
-            if displaced == task {
-                return;
-            }
-        }
-        debug_assert!(false, "task {} is not on this queue", task.0);
     }
 }
 

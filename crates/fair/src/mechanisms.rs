@@ -272,7 +272,11 @@ impl Mechanisms {
 
     /// What a mechanism counts of the `tasks` on the queue of `cpu`: the stored value, and the
     /// value recomputed.
-    pub(crate) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
+    pub(crate) fn counted(
+        &self,
+        cpu: CpuId,
+        tasks: impl Iterator<Item = TaskId>,
+    ) -> Option<(u32, u32)> {
         self.consolidate.counted(cpu, tasks)
     }
 

@@ -14,9 +14,11 @@ mod eevdf;
 #[cfg(test)]
 mod tests;
 
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use roost_engine::TaskId;
+use roost_workload::Policy;
 
 use crate::features::Features;
 use crate::weight::NICE_0_WEIGHT;
@@ -33,12 +35,10 @@ pub(crate) struct Entity {
     pub custom_slice: bool,
     /// EEVDF: the task sleeps, but its dequeue is delayed (`sched_delayed`).
     pub delayed: bool,
-    /// Policy SCHED_IDLE.
-    pub idle_policy: bool,
-    /// Policy SCHED_BATCH.
-    pub batch_policy: bool,
+    /// Scheduling policy.
+    pub policy: Policy,
     /// EEVDF: length of a request, ns.
-    pub slice: u64,
+    pub slice: u32,
     /// Virtual run time. If `relative` under CFS: relative to the queue that the entity left.
     pub vruntime: i64,
     /// EEVDF: virtual deadline of the current request. If `relative`: relative to `vruntime`.
@@ -58,7 +58,8 @@ impl Entity {
     /// The task asks for slices of `ns`. CFS ignores a task's own slice.
     pub(crate) fn ask_for_slice(&mut self, ns: u64) {
         self.custom_slice = true;
-        self.slice = ns.clamp(*CUSTOM_SLICE.start(), *CUSTOM_SLICE.end());
+        // At most a tenth of a second.
+        self.slice = ns.clamp(*CUSTOM_SLICE.start(), *CUSTOM_SLICE.end()) as u32;
     }
 
     /// A forked task inherits the slice of its `parent`.
@@ -88,7 +89,7 @@ pub(crate) struct QueueRules {
     /// CFS: how far behind a wakee must be to preempt, ns (`sched_wakeup_granularity`).
     pub wakeup_granularity: u64,
     /// EEVDF: request of a task that did not ask for a slice, ns (`base_slice_ns`).
-    pub base_slice: u64,
+    pub base_slice: u32,
     /// The tick's period, ns.
     pub tick: u64,
     /// RUN_TO_PARITY ends at a protection point, not at the deadline at pick.
@@ -121,7 +122,7 @@ impl QueueRules {
             sleeper_credit: latency / 2,
             fraction: 0,
             wakeup_granularity: or_scaled(set.wakeup_granularity_ns, 1_000_000),
-            base_slice: or_scaled(set.base_slice_ns, features.queue.base_slice_ns),
+            base_slice: or_scaled(set.base_slice_ns, features.queue.base_slice_ns) as u32,
             tick: features.tick_ns(),
             protection_point: features.queue.protection_point,
             lag_by_queue_slice: features.queue.lag_by_queue_slice,
@@ -181,8 +182,12 @@ struct Entry {
     /// Order of insertion among those that wait. It decides between equal keys, as in a tree that
     /// inserts to the right. The current entity has [`LAST`].
     order: u32,
+    /// Order in which tasks were queued or made current. The last one has the largest number.
+    turn: i64,
     entity: Entity,
 }
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 /// The order of the current entity: with equal keys, one that waits precedes it.
 const LAST: u32 = u32::MAX;
@@ -217,12 +222,16 @@ pub(crate) struct Queue {
     /// (TIF_NEED_RESCHED), so wakeups have nothing to decide. A lazy request does not set this:
     /// then each wakeup may still shrink the protection or complete a delayed dequeue.
     resched: bool,
+    /// Index at which an entity was found last. Mostly the next question is about the same one.
+    found: u32,
     /// CFS: entity to prefer, because it was woken to preempt.
     next: Option<TaskId>,
     /// CFS: entity to prefer, because it was preempted.
     last: Option<TaskId>,
     /// CFS: entity to avoid, because it yielded.
     skip: Option<TaskId>,
+    /// [`Entry::turn`] of the next task.
+    next_turn: i64,
 }
 
 impl Queue {
@@ -241,6 +250,8 @@ impl Queue {
             last: None,
             skip: None,
             resched: false,
+            found: 0,
+            next_turn: 0,
         }
     }
 
@@ -253,6 +264,59 @@ impl Queue {
     /// The task of the current entity.
     pub(crate) fn current(&self) -> Option<TaskId> {
         self.running().map(|entry| entry.task)
+    }
+
+    /// All tasks, in no order.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = TaskId> + Clone {
+        self.entries.iter().map(|entry| entry.task)
+    }
+
+    /// The task at a place of [`Queue::tasks`].
+    #[inline]
+    pub(crate) fn task_at(&self, place: usize) -> TaskId {
+        self.entries[place].task
+    }
+
+    /// The task that was queued or became current last.
+    pub(crate) fn newest(&self) -> Option<TaskId> {
+        self.entries.iter().max_by_key(|entry| entry.turn).map(|entry| entry.task)
+    }
+
+    /// The task that was queued and became current the longest time ago.
+    pub(crate) fn oldest(&self) -> Option<TaskId> {
+        self.entries.iter().min_by_key(|entry| entry.turn).map(|entry| entry.task)
+    }
+
+    /// All tasks, the oldest first ([`Queue::oldest`]).
+    pub(crate) fn oldest_first(&self) -> Vec<TaskId> {
+        let mut turns: Vec<_> = self.entries.iter().map(|entry| (entry.turn, entry.task)).collect();
+        turns.sort_unstable_by_key(|&(turn, _)| turn);
+        turns.into_iter().map(|(_, task)| task).collect()
+    }
+
+    /// Makes the current task the newest.
+    #[inline]
+    pub(crate) fn renew_current(&mut self) {
+        if let Some(entry) = self.entries.get_mut(self.current) {
+            entry.turn = self.next_turn;
+            self.next_turn += 1;
+        }
+    }
+
+    /// Makes the oldest task the newest.
+    pub(crate) fn renew_oldest(&mut self) {
+        if let Some(entry) = self.entries.iter_mut().min_by_key(|entry| entry.turn) {
+            entry.turn = self.next_turn;
+            self.next_turn += 1;
+        }
+    }
+
+    /// Makes the newest task the oldest.
+    pub(crate) fn age_newest(&mut self) {
+        let before = self.entries.iter().map(|entry| entry.turn).min().unwrap_or_default() - 1;
+        if let Some(entry) = self.entries.iter_mut().max_by_key(|entry| entry.turn) {
+            entry.turn = before;
+        }
     }
 
     /// All other entities.
@@ -361,7 +425,9 @@ impl Queue {
     pub(crate) fn pick(&mut self) -> Option<TaskId> {
         self.resched = false;
         if self.rules.eevdf {
-            eevdf::pick(self, true).map(|entry| entry.task)
+            let index = eevdf::pick(self, true)?;
+            self.found = index as u32;
+            Some(self.entries[index].task)
         } else {
             cfs::pick(self)
         }
@@ -401,10 +467,11 @@ impl Queue {
             return Preempt::No;
         }
         let arrived = self.entity(wakee);
-        let answer = if current.idle_policy && !arrived.idle_policy {
+        let is_idle = |entity: &Entity| entity.policy == Policy::Idle;
+        let answer = if is_idle(current) && !is_idle(arrived) {
             self.preempt_idle_policy();
             Preempt::Yes
-        } else if arrived.idle_policy || arrived.batch_policy {
+        } else if arrived.policy != Policy::Normal {
             Preempt::No
         } else if self.rules.eevdf {
             let (slice, delayed) = (arrived.slice, arrived.delayed);
@@ -449,6 +516,7 @@ impl Queue {
     /// Changes the weight and policy of an entity. Its position or its lag is kept.
     pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
         let is_current = self.current() == Some(task);
+        let turn = self.entries[self.position(task)].turn;
         let mut entity = self.remove(task, Leave::Runnable);
         let old = entity.weight;
         change(&mut entity);
@@ -456,6 +524,9 @@ impl Queue {
             eevdf::rescale(&mut entity, old);
         }
         self.insert(task, entity, Arrival::Moved);
+        if let Some(entry) = self.entries.last_mut() {
+            entry.turn = turn;
+        }
         if is_current {
             self.set_current(task);
         }
@@ -537,6 +608,10 @@ impl Queue {
     /// Index of a queued task.
     #[inline]
     fn position(&self, task: TaskId) -> usize {
+        let found = self.found as usize;
+        if self.entries.get(found).is_some_and(|entry| entry.task == task) {
+            return found;
+        }
         let found = self.entries.iter().position(|entry| entry.task == task);
         debug_assert!(found.is_some(), "task {} is not on this queue", task.0);
         found.unwrap_or_default()
@@ -545,21 +620,22 @@ impl Queue {
     /// Adds a waiting entity.
     #[inline]
     fn push(&mut self, task: TaskId, entity: Entity) {
-        self.entries.push(Entry { task, order: 0, entity });
-        self.count(self.entries.len() - 1);
+        let index = self.entries.len();
+        self.entries.push(Entry { task, order: 0, turn: self.next_turn, entity });
+        self.next_turn += 1;
+        self.found = index as u32;
+        self.count(index);
     }
 
     /// Counts an entity, which waits from now on, behind those that wait already.
     #[inline]
     fn count(&mut self, index: usize) {
-        if self.nr_waiting() == 1 {
-            self.next_order = 0;
-        }
+        let order = select_unpredictable(self.nr_waiting() == 1, 0, self.next_order);
         let Entity { weight, vruntime, .. } = self.entries[index].entity;
         self.weight += weight as i64;
         self.weighted += self.key(vruntime) * weight as i64;
-        self.entries[index].order = self.next_order;
-        self.next_order = self.next_order.wrapping_add(1);
+        self.entries[index].order = order;
+        self.next_order = order.wrapping_add(1);
     }
 
     /// No longer counts an entity that has waited.

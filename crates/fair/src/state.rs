@@ -101,8 +101,6 @@ pub(crate) struct Rq {
     /// When the CPU went idle (`idle_stamp`). `None` while it is busy, or idle with a wakeup that
     /// was already pending.
     pub idle_since: Option<u64>,
-    /// Tasks on the queue, most recently run first (`cfs_tasks`). Balancing detaches from the end.
-    pub tasks: Vec<TaskId>,
     /// Tasks in virtual time order, the current one included.
     pub queue: Queue,
     /// Newly-idle balancing is under way.

@@ -93,6 +93,6 @@ fn every_claim_can_fail() {
 fn waiting(fair: &mut Fair) -> &mut crate::state::FairTask {
     let rq = &mut fair.rqs[CPU];
     rq.load_weight += 1;
-    let waiting = rq.tasks.iter().copied().find(|&task| Some(task) != rq.current);
+    let waiting = rq.queue.tasks().find(|&task| Some(task) != rq.current);
     &mut fair.tasks[waiting.expect("one waits").index()]
 }

@@ -2,6 +2,7 @@
 //! 10.9).
 
 use roost_engine::{CpuId, TaskId, World};
+use roost_workload::Policy;
 
 use super::capacity::is_reduced;
 use super::imbalance::Migration;
@@ -186,19 +187,19 @@ impl Fair {
         }
     }
 
-    /// The task of a source to examine next: from the end of the list, in 3.9 from its beginning.
+    /// The task of a source to examine next: the oldest, in 3.9 the newest.
     fn next_to_look_at(&self, src: CpuId) -> Option<TaskId> {
-        let tasks = &self.rqs[src].tasks;
-        if self.features.balance.in_queued_order { tasks.first() } else { tasks.last() }.copied()
+        let queue = &self.rqs[src].queue;
+        if self.features.balance.in_queued_order { queue.newest() } else { queue.oldest() }
     }
 
-    /// Moves the task just examined to the other end of the list.
+    /// The task just examined becomes the last one to be examined.
     fn pass_over(&mut self, src: CpuId) {
-        let tasks = &mut self.rqs[src].tasks;
+        let queue = &mut self.rqs[src].queue;
         if self.features.balance.in_queued_order {
-            tasks.rotate_left(1);
+            queue.age_newest();
         } else {
-            tasks.rotate_right(1);
+            queue.renew_oldest();
         }
     }
 
@@ -240,11 +241,11 @@ impl Fair {
     }
 
     fn move_first(&mut self, world: &mut World, pass: &mut Pass) -> bool {
-        let length = self.rqs[pass.src].tasks.len();
-        let from_first = self.features.balance.in_queued_order;
-        for index in 0..length {
-            let index = if from_first { index } else { length - 1 - index };
-            let task = self.rqs[pass.src].tasks[index];
+        let mut tasks = self.rqs[pass.src].queue.oldest_first();
+        if self.features.balance.in_queued_order {
+            tasks.reverse();
+        }
+        for task in tasks {
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             let refused = self.refuses_unasked(world, pass, task);
             if !refused && self.may_move(world, pass, task) != MayMove::No {
@@ -347,7 +348,7 @@ impl Fair {
         // Threads of a core share its caches. Before 5.10 the kernel ignored that.
         let same_core = self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
             && self.features.balance.core_shares_caches;
-        if state.entity.idle_policy || same_core {
+        if state.entity.policy == Policy::Idle || same_core {
             return false;
         }
         let buddy = self.rqs[pass.dst].nr_running > 0 && self.rqs[pass.src].queue.is_buddy(task);

@@ -611,14 +611,13 @@ impl Bench {
     fn check_queues(&self, nr_tasks: u32) {
         let mut found: Vec<TaskId> = Vec::new();
         for (cpu, rq) in self.fair.rqs.iter().enumerate() {
-            assert_eq!(rq.nr_running as usize, rq.tasks.len());
-            assert_eq!(rq.queue.len(), rq.tasks.len());
-            for &task in &rq.tasks {
+            assert_eq!(rq.nr_running as usize, rq.queue.len());
+            for task in rq.queue.tasks() {
                 assert!(self.world.allowed(task).contains(cpu), "{task:?} may not run on {cpu}");
                 assert_eq!(self.world.task_cpu(task), cpu);
                 found.push(task);
             }
-            assert!(rq.tasks.is_empty() || !self.world.is_idle(cpu));
+            assert!(rq.nr_running == 0 || !self.world.is_idle(cpu));
         }
         found.sort_unstable();
         assert_eq!(found, (0..nr_tasks).map(TaskId).collect::<Vec<_>>());
@@ -735,7 +734,11 @@ fn of_several_waiting_tasks_only_one_that_prefers_the_llc_is_brought_home() {
     stranger.preferred_llc = None;
     bench.elapse(20 * MS);
     assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 1);
-    assert_eq!(bench.fair.rqs[0].tasks, [TaskId(2)], "task 0 runs, and task 1 prefers no LLC");
+    assert_eq!(
+        bench.fair.rqs[0].queue.oldest_first(),
+        [TaskId(2)],
+        "task 0 runs, and task 1 prefers no LLC"
+    );
 }
 
 #[test]

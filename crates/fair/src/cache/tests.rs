@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 /// The counters of every queue match the tasks on it.
 pub(crate) fn check_counts(fair: &Fair) {
     for (cpu, rq) in fair.rqs.iter().enumerate() {
-        let queued = || rq.tasks.iter().map(|task| &fair.tasks[task.index()]);
+        let queued = || rq.queue.tasks().map(|task| &fair.tasks[task.index()]);
         let llcs = queued().filter_map(|task| task.preferred_llc);
         let own = fair.topology.llc_of[cpu];
         assert_eq!(rq.cache.nr_llc_running as usize, llcs.clone().count(), "CPU {cpu}");
@@ -34,7 +34,7 @@ pub(crate) fn gather_at(fair: &mut Fair, cpu: CpuId) {
     fair.cache.any_preferred = true;
     let llc = fair.topology.llc_of[cpu];
     for rq in &mut fair.rqs {
-        for task in &rq.tasks {
+        for task in rq.queue.tasks() {
             let state = &mut fair.tasks[task.index()];
             rq.cache.count_out(state);
             state.preferred_llc = Some(llc);

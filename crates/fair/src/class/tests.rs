@@ -408,9 +408,9 @@ fn picked_tasks_are_the_last_that_balancing_takes() {
     for task in 0..3 {
         queue_with(&mut fair, &mut world, task, 2, Avg::default());
     }
-    assert_eq!(fair.rqs[2].tasks, [TaskId(2), TaskId(1), TaskId(0)]);
+    assert_eq!(fair.rqs[2].queue.oldest_first(), [TaskId(0), TaskId(1), TaskId(2)]);
     assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
-    assert_eq!(fair.rqs[2].tasks, [TaskId(0), TaskId(2), TaskId(1)]);
+    assert_eq!(fair.rqs[2].queue.oldest_first(), [TaskId(1), TaskId(2), TaskId(0)]);
 }
 
 /// Section 6: an eighth of the difference, up or down.

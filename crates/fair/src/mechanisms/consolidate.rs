@@ -165,9 +165,13 @@ impl State {
 
     /// `non_local` of a CPU: the stored value, and the value recomputed from the tasks on its
     /// queue.
-    pub(super) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
-        let counts = |task: &&TaskId| self.members.get(task.index()).is_some_and(|m| m.non_local);
-        let found = tasks.iter().filter(counts).count();
+    pub(super) fn counted(
+        &self,
+        cpu: CpuId,
+        tasks: impl Iterator<Item = TaskId>,
+    ) -> Option<(u32, u32)> {
+        let counts = |task: &TaskId| self.members.get(task.index()).is_some_and(|m| m.non_local);
+        let found = tasks.filter(counts).count();
         self.non_local.get(cpu).map(|&kept| (kept, found as u32))
     }
 

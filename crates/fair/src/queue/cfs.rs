@@ -5,6 +5,7 @@
 //! come back a little behind it.
 
 use roost_engine::TaskId;
+use roost_workload::Policy;
 
 use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
 use crate::weight::virtual_delta;
@@ -91,7 +92,7 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Pr
 /// many others are queued that it would otherwise wait long. SCHED_IDLE entities are no buddies.
 pub(super) fn prefer_preempted(queue: &mut Queue) {
     if queue.len() >= queue.rules.nr_latency {
-        let last = queue.running().filter(|current| !current.entity.idle_policy);
+        let last = queue.running().filter(|current| current.entity.policy != Policy::Idle);
         queue.last = last.map(|current| current.task).or(queue.last);
     }
 }

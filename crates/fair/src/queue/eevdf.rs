@@ -6,9 +6,11 @@
 //! it is ahead stays queued until it would be picked (delayed dequeue), so that it cannot lose its
 //! debt by sleeping.
 
+use std::hint::select_unpredictable;
+
 use roost_engine::TaskId;
 
-use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
+use super::{Arrival, Entity, Entry, LAST, Leave, NONE, Preempt, Queue};
 use crate::weight::virtual_delta;
 
 /// Distance of the current entity from the queue's reference at which the reference is moved, ns of
@@ -55,7 +57,7 @@ pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
         entity.relative = false;
         return;
     }
-    let request = virtual_delta(entity.slice, entity.weight) as i64;
+    let request = virtual_delta(entity.slice.into(), entity.weight) as i64;
     let request = if how == Arrival::New { request / 2 } else { request };
     entity.deadline = entity.vruntime + request;
 }
@@ -103,6 +105,7 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
 /// the limit.
 pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     let index = queue.position(task);
+    queue.found = index as u32;
     let entity = &queue.entries[index].entity;
     let lag = average(queue) - entity.vruntime;
     let kept = current_lag(queue, entity, lag).min(0);
@@ -117,11 +120,11 @@ pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     queue.count(index);
 }
 
-/// The eligible entity with the earliest deadline. The current entity is kept while it is eligible
-/// and protected, unless `protect` is off.
-pub(super) fn pick(queue: &Queue, protect: bool) -> Option<&Entry> {
+/// Index of the eligible entity with the earliest deadline. The current entity is kept while it is
+/// eligible and protected, unless `protect` is off.
+pub(super) fn pick(queue: &Queue, protect: bool) -> Option<usize> {
     if let [] | [_] = queue.entries[..] {
-        return queue.entries.first();
+        return (!queue.entries.is_empty()).then_some(0);
     }
     let totals = totals(queue);
     if protect
@@ -129,20 +132,19 @@ pub(super) fn pick(queue: &Queue, protect: bool) -> Option<&Entry> {
         && is_protected(queue, &current.entity)
         && is_eligible(queue, totals, &current.entity)
     {
-        return Some(current);
+        return Some(queue.current);
     }
-    let (mut best, mut earliest): (Option<&Entry>, _) = (None, i64::MAX);
-    for entry in &queue.entries {
-        let deadline = entry.entity.deadline;
-        // Without a branch between the two conditions, which processors predict badly.
-        if (deadline <= earliest) & is_eligible(queue, totals, &entry.entity) {
-            let first = best.is_none_or(|best| deadline < earliest || entry.order < best.order);
-            if first {
-                (best, earliest) = (Some(entry), deadline);
-            }
-        }
+    // Without branches, because processors predict badly which entity is the first.
+    let (mut best, mut earliest, mut first) = (NONE, i64::MAX, LAST);
+    for (index, entry) in queue.entries.iter().enumerate() {
+        let (deadline, order) = (entry.entity.deadline, entry.order);
+        let sooner = (deadline < earliest) | ((deadline == earliest) & (order <= first));
+        let better = sooner & is_eligible(queue, totals, &entry.entity);
+        best = select_unpredictable(better, index, best);
+        earliest = select_unpredictable(better, deadline, earliest);
+        first = select_unpredictable(better, order, first);
     }
-    best
+    (best != NONE).then_some(best)
 }
 
 /// Protects the current entity, which begins to run.
@@ -154,7 +156,7 @@ pub(super) fn protect(queue: &mut Queue) {
     if protection_point {
         let quantum = quantum.min(entity.slice);
         if quantum != entity.slice {
-            let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
+            let until = entity.vruntime + virtual_delta(quantum.into(), entity.weight) as i64;
             entity.protected_until = until.min(entity.deadline);
         }
     }
@@ -178,7 +180,7 @@ pub(super) fn preempts(
     queue: &mut Queue,
     wakee: TaskId,
     how: Arrival,
-    slice: u64,
+    slice: u32,
     delayed: bool,
 ) -> Preempt {
     let Some(Entry { entity: current, .. }) = queue.running() else {
@@ -191,13 +193,13 @@ pub(super) fn preempts(
         if shorter && eligible(queue, arrived) && (sooner || !eligible(queue, current)) {
             cancel_protection(queue);
         }
-        let wins = pick(queue, true).is_some_and(|best| best.task == wakee);
+        let wins = pick(queue, true).is_some_and(|best| queue.entries[best].task == wakee);
         return if wins { Preempt::Yes } else { Preempt::No };
     }
     if !shorter && (how == Arrival::New || delayed) {
         return Preempt::No;
     }
-    match pick(queue, !shorter) {
+    match pick(queue, !shorter).map(|best| &queue.entries[best]) {
         Some(best) if best.task == wakee => {
             if shorter {
                 cancel_protection(queue);
@@ -218,7 +220,7 @@ pub(super) fn yield_current(queue: &mut Queue) {
     let forfeits = queue.rules.protection_point;
     let may = queue.running().is_some_and(|current| eligible(queue, &current.entity));
     if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
-        let request = virtual_delta(entity.slice, entity.weight) as i64;
+        let request = virtual_delta(entity.slice.into(), entity.weight) as i64;
         if !forfeits {
             entity.deadline += request;
         } else if may {
@@ -273,20 +275,15 @@ pub(super) fn average(queue: &Queue) -> i64 {
 /// The average of a queue with entities, from their totals.
 #[inline]
 fn average_of(queue: &Queue, (weighted, weight): (i64, i64)) -> i64 {
-    // A division takes longer than a shift, and tasks of nice 0 are often 2 or 4.
-    let quotient = match weight & (weight - 1) {
-        0 => weighted >> weight.trailing_zeros(),
-        _ => weighted.div_euclid(weight),
-    };
-    queue.reference + quotient
+    queue.reference + weighted.div_euclid(weight)
 }
 
 /// Starts a new request of the entity now.
-fn renew(entity: &mut Entity, base_slice: u64) {
+fn renew(entity: &mut Entity, base_slice: u32) {
     if !entity.custom_slice {
         entity.slice = base_slice;
     }
-    let request = virtual_delta(entity.slice, entity.weight) as i64;
+    let request = virtual_delta(entity.slice.into(), entity.weight) as i64;
     entity.deadline = entity.vruntime + request;
 }
 
@@ -329,7 +326,7 @@ fn lost_protection(queue: &Queue, entity: &Entity) -> bool {
 fn shrink_protection(queue: &mut Queue) {
     let quantum = min_slice(queue);
     if let Some(Entry { entity, .. }) = queue.entries.get_mut(queue.current) {
-        let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
+        let until = entity.vruntime + virtual_delta(quantum.into(), entity.weight) as i64;
         entity.protected_until = entity.protected_until.min(until);
     }
 }
@@ -349,24 +346,24 @@ fn limited_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
         return 0;
     }
     let limit = if queue.rules.lag_by_queue_slice {
-        max_slice(queue) + queue.rules.tick
+        u64::from(max_slice(queue)) + queue.rules.tick
     } else {
-        (2 * entity.slice).max(queue.rules.tick)
+        (2 * u64::from(entity.slice)).max(queue.rules.tick)
     };
     let limit = virtual_delta(limit, entity.weight) as i64;
     lag.clamp(-limit, limit)
 }
 
 /// The smallest slice on the queue, the current entity's included; no limit if the queue is empty.
-fn min_slice(queue: &Queue) -> u64 {
+fn min_slice(queue: &Queue) -> u32 {
     if queue.nr_custom == 0 {
         return queue.rules.base_slice;
     }
-    slices(queue).min().unwrap_or(u64::MAX)
+    slices(queue).min().unwrap_or(u32::MAX)
 }
 
 /// The largest slice on the queue, the current entity's included.
-fn max_slice(queue: &Queue) -> u64 {
+fn max_slice(queue: &Queue) -> u32 {
     if queue.nr_custom == 0 {
         return queue.rules.base_slice;
     }
@@ -374,6 +371,6 @@ fn max_slice(queue: &Queue) -> u64 {
 }
 
 /// The slices of all entities.
-fn slices(queue: &Queue) -> impl Iterator<Item = u64> + '_ {
+fn slices(queue: &Queue) -> impl Iterator<Item = u32> + '_ {
     queue.entries.iter().map(|entry| entry.entity.slice)
 }

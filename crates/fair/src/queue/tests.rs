@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use roost_engine::TaskId;
+use roost_workload::Policy;
 
 use super::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, QueueRules, eevdf};
 use crate::weight::weight_of;
@@ -53,7 +54,7 @@ fn entity(nice: i8) -> Entity {
 }
 
 fn custom(slice: u64) -> Entity {
-    Entity { slice, custom_slice: true, ..entity(0) }
+    Entity { slice: slice as u32, custom_slice: true, ..entity(0) }
 }
 
 /// A queue with these nice-0 entities waiting, numbered from 0, at these virtual times (ms). Each
@@ -185,8 +186,8 @@ fn cfs_wakeup_preempts_beyond_the_granularity_scaled_by_the_wakees_weight() {
 #[test]
 fn batch_and_idle_policies_do_not_preempt_and_idle_gives_way() {
     for rules in [cfs(), eevdf615(), eevdf72()] {
-        let batch = Entity { batch_policy: true, ..entity(0) };
-        let idle = Entity { idle_policy: true, weight: 3, ..Entity::default() };
+        let batch = Entity { policy: Policy::Batch, ..entity(0) };
+        let idle = Entity { policy: Policy::Idle, weight: 3, ..Entity::default() };
         for wakee in [batch, idle] {
             let mut queue = queue_at(rules, &[50]);
             queue.set_current(A);
@@ -394,7 +395,7 @@ fn wakeups_that_do_not_preempt_shrink_the_protection() {
     queue.insert(C, longer, Arrival::Wakeup);
     assert_eq!(queue.preempts(C, Arrival::Wakeup, ANYWHERE), Preempt::No);
     assert_eq!(queue.entity(A).protected_until, 2_800_000, "base slice ahead is later");
-    let batch = Entity { batch_policy: true, ..custom(MS) };
+    let batch = Entity { policy: Policy::Batch, ..custom(MS) };
     queue.insert(TaskId(3), batch, Arrival::Wakeup);
     assert_eq!(queue.preempts(TaskId(3), Arrival::Wakeup, ANYWHERE), Preempt::No);
     queue.insert(TaskId(4), Entity { vlag: -9 * MS as i64, ..entity(0) }, Arrival::Wakeup);
@@ -558,7 +559,12 @@ fn task_entity(number: u32) -> Entity {
     let nice = [0, 0, 0, -20, 5, 19][number as usize % 6];
     let base = if number == 7 { custom(MS) } else { entity(nice) };
     let weight = if number == 8 { 3 } else { base.weight };
-    Entity { weight, idle_policy: number == 8, batch_policy: number == 9, ..base }
+    let policy = match number {
+        8 => Policy::Idle,
+        9 => Policy::Batch,
+        _ => Policy::Normal,
+    };
+    Entity { weight, policy, ..base }
 }
 
 /// A queue, and the tasks that are not on it.
@@ -736,7 +742,7 @@ proptest! {
     ) {
         for rules in [cfs(), eevdf615(), eevdf72()] {
             let slice = if rules.eevdf {
-                rules.base_slice
+                rules.base_slice.into()
             } else {
                 (rules.latency / nr as u64).max(rules.min_granularity)
             };
