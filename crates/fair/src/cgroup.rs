@@ -206,7 +206,7 @@ impl Cgroups {
     /// to date at `now`. Adds its load if it `attaches`. Returns the task's sleeper credit in
     /// virtual time. If the group has other queued tasks, that is `credit` within the group.
     /// Otherwise the group is queued with the task, and `credit` is the group's among the groups.
-    #[cold]
+    /// `alone` if nothing else is queued on `cpu`.
     #[inline(never)]
     pub(crate) fn join(
         &mut self,
@@ -214,6 +214,7 @@ impl Cgroups {
         now: u64,
         state: &FairTask,
         attaches: bool,
+        alone: bool,
         credit: u64,
     ) -> u64 {
         self.advance(cpu, now);
@@ -226,7 +227,11 @@ impl Cgroups {
             self.attach(cpu, group, &state.avg, state.own_weight);
         }
         self.count_in(cpu, group, state.own_weight);
-        self.share_out(cpu);
+        if alone {
+            self.share_out_to(cpu, group, 0);
+        } else {
+            self.share_out(cpu);
+        }
         if !others {
             return credit;
         }
@@ -256,6 +261,21 @@ impl Cgroups {
                 this.scale = part_of(above, this.entity, this.weight.max(1));
             }
         }
+    }
+
+    /// [`Cgroups::share_out`] where all that is queued on `cpu` is in `group`, directly or in groups
+    /// whose entities weigh `entities`. Returns the scale of the group.
+    fn share_out_to(&mut self, cpu: CpuId, group: GroupIndex, entities: u64) -> u128 {
+        let this = &mut self.of_cpu[cpu][group];
+        let weight = (this.tasks_weight << FRACTION) + entities;
+        this.weight = weight;
+        let entity = self.groups[group].entity_weight(this);
+        this.entity = entity;
+        let parent = self.groups[group].parent;
+        let above = parent.map_or(ROOT_SCALE, |parent| self.share_out_to(cpu, parent, entity));
+        let scale = part_of(above, entity, weight.max(1));
+        self.of_cpu[cpu][group].scale = scale;
+        scale
     }
 
     fn for_each_upwards(
@@ -312,7 +332,6 @@ impl Fair {
 
     /// Stops counting a task in its group because it was taken off the queue of `cpu`, whose
     /// averages are up to date.
-    #[cold]
     #[inline(never)]
     pub(crate) fn count_out_of_cgroup(&mut self, cpu: CpuId, task: TaskId) {
         let now = self.rqs[cpu].avg.last_update;
@@ -329,7 +348,6 @@ impl Fair {
     }
 
     /// At the tick: entities' weights follow the loads of their groups on all CPUs.
-    #[cold]
     #[inline(never)]
     pub(crate) fn tick_groups(&mut self, cpu: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
@@ -389,30 +407,26 @@ impl Fair {
 
     /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that
     /// follows from its group's share.
-    #[cold]
     #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
-        let (cgroups, tasks) = (&self.cgroups, &self.tasks);
-        self.rqs[cpu].queue.reweight(|task| {
-            let state = &tasks[task.index()];
-            cgroups.weight(cpu, state.group, state.own_weight)
-        });
         for place in 0..self.rqs[cpu].queue.len() {
             let task = self.rqs[cpu].queue.task_at(place);
             let state = &mut self.tasks[task.index()];
             state.update_average(now);
             let weight = self.cgroups.weight(cpu, state.group, state.own_weight);
+            state.entity.weight = weight;
             if in_loads(weight) != state.weight {
                 self.set_load_weight(cpu, task, in_loads(weight));
             }
         }
+        let tasks = &self.tasks;
+        self.rqs[cpu].queue.reweight(|task| tasks[task.index()].entity.weight);
     }
 
     /// CFS: the most that `wakee`, which just arrived on `cpu`, may count as behind the current
     /// task. If their groups differ, the kernel compares the entities of the two groups. So a lag
     /// of `wakee` behind its own group does not count.
-    #[cold]
     #[inline(never)]
     pub(crate) fn place_among_groups(&self, cpu: CpuId, wakee: TaskId) -> i64 {
         let group = |task: TaskId| self.tasks[task.index()].group;

@@ -172,17 +172,26 @@ impl Fair {
         }
     }
 
-    /// Accounts the run time of the current task (`update_curr`). CPU `by` executes this.
+    /// Accounts the run time of the current task (`update_curr`). CPU `by` executes this. Returns the
+    /// clock of the CPU's tasks.
     #[inline]
-    fn account_current(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
+    fn account_current(&mut self, world: &mut World, cpu: CpuId, by: CpuId) -> u64 {
+        let now = self.task_clock(world, cpu);
         if let Some(current) = self.rqs[cpu].current {
-            self.account_task(world, cpu, by, current);
+            self.account_task(world, cpu, by, current, now);
         }
+        now
     }
 
-    /// [`Fair::account_current`] for the current task `current`.
-    fn account_task(&mut self, world: &mut World, cpu: CpuId, by: CpuId, current: TaskId) {
-        let now = self.task_clock(world, cpu);
+    /// [`Fair::account_current`] for the current task `current`, at `now`.
+    fn account_task(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        by: CpuId,
+        current: TaskId,
+        now: u64,
+    ) {
         let state = &mut self.tasks[current.index()];
         let delta = now - state.exec_start;
         if delta == 0 {
@@ -208,8 +217,7 @@ impl Fair {
 
     /// Puts a task on the queue of `cpu`. CPU `by` executes this.
     fn activate(&mut self, world: &mut World, cpu: CpuId, task: TaskId, how: Arrival, by: CpuId) {
-        self.account_current(world, cpu, by);
-        let now = self.task_clock(world, cpu);
+        let now = self.account_current(world, cpu, by);
         let state = &mut self.tasks[task.index()];
         if state.attached {
             state.update_average(now);
@@ -229,7 +237,8 @@ impl Fair {
         }
         let mut credit = rq.queue.sleeper_credit();
         if grouped {
-            credit = self.cgroups.join(cpu, rq.avg.last_update, state, attaches, credit);
+            let alone = rq.nr_running == 0;
+            credit = self.cgroups.join(cpu, rq.avg.last_update, state, attaches, alone, credit);
         }
         rq.queue.insert_with_credit(task, state.entity, how, credit);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
@@ -385,8 +394,8 @@ impl Fair {
     /// Picks the next task of `cpu` and makes it the current one. Goes idle if there is none.
     fn pick_next(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         loop {
-            let searches = self.rqs[cpu].search.is_some();
-            let Some(task) = self.rqs[cpu].queue.pick().filter(|_| !searches) else {
+            let rq = &mut self.rqs[cpu];
+            let Some(task) = rq.queue.pick().filter(|_| rq.search.is_none()) else {
                 match self.pull(world, cpu) {
                     Pulled::Some => continue,
                     Pulled::Nothing => return Pick::Idle,
@@ -397,9 +406,14 @@ impl Fair {
                 self.finish_delayed(world, cpu, task);
                 continue;
             }
-            if self.rqs[cpu].current != Some(task) {
-                self.end_idle(world, cpu);
-                self.put_previous(world, cpu);
+            let current = rq.current;
+            if current != Some(task) {
+                if let Some(since) = rq.idle_since.take() {
+                    self.note_idle_period(world, cpu, since);
+                }
+                if let Some(previous) = current {
+                    self.put_task(world, cpu, previous);
+                }
                 self.set_next(world, cpu, task);
             }
             return Pick::Run(task);
@@ -407,14 +421,6 @@ impl Fair {
     }
 
     /// Puts the current task back among the waiting tasks.
-    #[inline]
-    fn put_previous(&mut self, world: &mut World, cpu: CpuId) {
-        if let Some(task) = self.rqs[cpu].current {
-            self.put_task(world, cpu, task);
-        }
-    }
-
-    /// [`Fair::put_previous`] for the current task `task`.
     #[inline(never)]
     fn put_task(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
@@ -439,7 +445,9 @@ impl Fair {
         state.running = true;
         state.exec_start = now;
         state.prev_sum_exec = state.sum_exec;
-        self.return_to_user(world, cpu, task);
+        if state.cache_work || self.numa.active {
+            self.return_to_user(world, cpu, task);
+        }
     }
 
     /// `task` is about to return to user mode on `cpu`: does the work that its tick left for this
@@ -456,8 +464,7 @@ impl Fair {
         if cpu != wake.cpu {
             world.charge_line(wake.cpu, cpu);
         }
-        self.account_current(world, cpu, wake.cpu);
-        let now = self.task_clock(world, cpu);
+        let now = self.account_current(world, cpu, wake.cpu);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.wake_delayed(task);
@@ -870,8 +877,7 @@ impl Scheduler for Fair {
     }
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
-        self.account_current(world, cpu, cpu);
-        let now = self.task_clock(world, cpu);
+        let now = self.account_current(world, cpu, cpu);
         let averages = &self.features.averages;
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         if why != Dequeue::NotAllowed && !averages.estimate_after_update {
@@ -916,7 +922,6 @@ impl Scheduler for Fair {
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.account_current(world, cpu, cpu);
-        self.task_clock(world, cpu);
         let previous = self.rqs[cpu].current;
         let pick = self.pick_next(world, cpu);
         match pick {
@@ -929,7 +934,9 @@ impl Scheduler for Fair {
 
     fn put_current(&mut self, world: &mut World, cpu: CpuId) {
         self.account_current(world, cpu, cpu);
-        self.put_previous(world, cpu);
+        if let Some(task) = self.rqs[cpu].current {
+            self.put_task(world, cpu, task);
+        }
     }
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
