@@ -113,7 +113,8 @@ impl Entry {
         Self { code: code(event), ..ABSENT }
     }
 
-    /// Events are handled in this order: by time, then as they were scheduled.
+    /// Events are handled in this order: by time, then as they were scheduled. It is right for events
+    /// that come from above level 0, which alone have numbers.
     #[inline]
     fn order(&self) -> u128 {
         u128::from(self.at.ns()) << 64 | u128::from(self.sequence)
@@ -147,10 +148,11 @@ fn code(event: Event) -> u32 {
         Event::Timer(task) => task.index(),
         Event::Clocks => 0,
     };
+    debug_assert!(number < 1 << (u32::BITS - KIND_BITS), "{event:?} has no code");
     (number as u32) << KIND_BITS | event.kind() as u32
 }
 
-/// The event of a code.
+/// The event of a code. The kinds are those of [`Event::kind`].
 #[inline]
 fn event(code: u32) -> Event {
     let number = code >> KIND_BITS;
@@ -176,8 +178,8 @@ impl Level {
     }
 
     /// Puts an event into a list of this level, which has number `level`. On level 0 lists are in the
-    /// order in which events are handled. Above they are in no order. `place` gives the neighbours
-    /// that the event gets in a list that begins with a slot: the next and the previous one.
+    /// order in which events are handled. Above they are in no order. `place` takes the first slot of
+    /// the list, and returns the event's neighbours: the next and the previous one.
     #[inline(always)]
     fn insert(
         &mut self,
@@ -229,8 +231,8 @@ impl Level {
     }
 }
 
-/// The place in a list of level 0, from `head` on, before the first entry that does not `precede` the
-/// event to be placed.
+/// The place in a list of level 0, which begins with `head`, in front of the first entry for which
+/// `precedes` is false: the next and the previous slot.
 #[inline(always)]
 fn place_after(entries: &[Entry], head: u32, precedes: impl Fn(&Entry) -> bool) -> (u32, u32) {
     let (mut next, mut previous) = (head, NONE);
@@ -302,14 +304,17 @@ impl EventQueue {
         match level {
             UNLISTED => {}
             0 => self.levels[0].remove(&mut self.entries, bucket.into(), next, previous),
-            _ if at >= before => return self.number(slot),
+            _ if at >= before => return self.give_sequence(slot),
             _ => self.unlink(slot),
         }
         match self.level(at) {
             // Of the events at its time it is the last, because it is scheduled last.
-            0 => self.insert_in_window(slot, at, |other| other.at <= at),
+            0 => {
+                let later = Time(at.ns().saturating_add(1));
+                self.insert_in_window(slot, at, |other| other.at < later);
+            }
             level => {
-                self.number(slot);
+                self.give_sequence(slot);
                 self.insert_above(slot, at, level);
             }
         }
@@ -317,7 +322,7 @@ impl EventQueue {
 
     /// Notes that an event above level 0 is scheduled now.
     #[inline]
-    fn number(&mut self, slot: usize) {
+    fn give_sequence(&mut self, slot: usize) {
         self.entries[slot].sequence = self.sequence;
         self.sequence += 1;
     }
@@ -341,8 +346,8 @@ impl EventQueue {
         (0..LEVELS).find(|&level| differ >> shift(level + 1) == 0).unwrap_or(LEVELS)
     }
 
-    /// Puts an event that is in no list into that for its time on level 0, before the first event that
-    /// does not `precede` it.
+    /// Puts an event that is in no list into that for its time on level 0, in front of the first event
+    /// for which `precedes` is false.
     #[inline(always)]
     fn insert_in_window(&mut self, slot: usize, at: Time, precedes: impl Fn(&Entry) -> bool) {
         let place = |entries: &[Entry], head| place_after(entries, head, precedes);
@@ -489,7 +494,8 @@ impl EventQueue {
         next.map(|_| ())
     }
 
-    /// The list of an event is gone. Puts the event into the list for its time if it is pending.
+    /// The list of an event is gone. Puts the event into the list for its time if it is pending. Level 0
+    /// was empty when the window opened, so all events there come from above.
     fn relink(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
         entry.level = UNLISTED;
@@ -513,6 +519,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_code_tells_the_event() {
+        let kinds = [Event::RunEnd, Event::Tick, Event::Interrupt, Event::SchedulerTimer];
+        let events = kinds.iter().map(|kind| kind(4095)).chain([Event::Clocks]);
+        for told in events.chain([Event::Timer(TaskId(1 << 28))]) {
+            assert_eq!(event(code(told)), told);
+        }
+    }
 
     /// The search for events when none is pending opens windows ahead of the clock.
     #[test]

@@ -684,13 +684,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let (previous, mut left) = (state.current, None);
         if let Some(id) = previous {
             let task = &tasks[id.index()];
-            let as_what = match task.state {
+            left = Some(match task.state {
                 State::Running => LeftAs::Preempted,
                 State::Dead => LeftAs::Exited,
                 _ => LeftAs::Sleeping,
-            };
-            left = Some(as_what);
-            if as_what != LeftAs::Preempted {
+            });
+            if left != Some(LeftAs::Preempted) {
                 state.current = None;
             }
             if task.spins {
@@ -736,14 +735,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.counters.context_switches += 1;
         if let Some((id, left)) = previous {
             self.world.account_run(cpu, id, left);
-            if next.is_none() {
-                let llc = self.world.machine.cpus[cpu].llc as usize;
-                self.world.sharing.stopped(llc, self.world.now);
-            }
             if let Some(mutex) = self.world.tasks[id.index()].kernel_mutex {
                 self.owner_left(mutex);
             }
         }
+        self.world.count_running(cpu, previous.is_some(), next.is_some());
         self.world.trace_switch(cpu, previous, next);
         self.world.cpus[cpu].current = next;
         if let Some((id, left)) = previous {
@@ -777,10 +773,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// `id` gets `cpu`, whose task, if it `had_task`, has just been settled. Counts costs, delays and
-    /// migrations.
+    /// migrations. A CPU that had a task does not look idle, and its tick is pending.
     #[inline]
     fn start_task(&mut self, cpu: CpuId, id: TaskId, had_task: bool) {
         let world = &mut self.world;
+        debug_assert!(
+            !had_task || !world.idle.contains(cpu) && world.events.is_pending(Event::Tick(cpu)),
+            "CPU {cpu} had a task, but looks idle or has no tick"
+        );
         if !world.may_run(id, cpu) && !world.awaits_stopper(id, cpu) {
             world.broken(id, cpu, "is picked by", "may not run there");
         }
@@ -833,12 +833,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if copying_ns > 0 {
             self.world.resume_copying(cpu, copying_ns);
         }
-        if !had_task {
-            if !self.world.events.is_pending(Event::Tick(cpu)) {
-                self.world.arm_tick(cpu, self.tick_ns);
-            }
-            let llc = self.world.machine.cpus[cpu].llc as usize;
-            self.world.sharing.started(llc, now);
+        if !had_task && !self.world.events.is_pending(Event::Tick(cpu)) {
+            self.world.arm_tick(cpu, self.tick_ns);
         }
     }
 
@@ -1107,6 +1103,18 @@ impl World {
         if left == LeftAs::Preempted {
             task.state = State::Queued;
             task.queued_at = now;
+        }
+    }
+
+    /// Counts by LLC how many CPUs run a task. A switch between two tasks does not change that.
+    #[inline]
+    fn count_running(&mut self, cpu: CpuId, before: bool, after: bool) {
+        if before != after {
+            let llc = self.machine.cpus[cpu].llc as usize;
+            match after {
+                true => self.sharing.started(llc, self.now),
+                false => self.sharing.stopped(llc, self.now),
+            }
         }
     }
 

@@ -56,7 +56,7 @@ pub struct World {
     /// CPUs chosen by wakeups whose searches still go on. Each stops looking idle at its time.
     /// Ordered by time.
     pub(crate) claims: Vec<(Time, CpuId)>,
-    /// The first of these times.
+    /// The first of these times; [`Time::NEVER`] if there is none.
     pub(crate) next_claim: Time,
     /// CPUs whose end-of-run event must be computed again.
     pub(crate) stale: Vec<CpuId>,

@@ -57,6 +57,15 @@ impl Fair {
         let weights = rq.queue.waiting().map(|(_, entity)| entity.weight as i64);
         same("weight of waiting tasks", rq.queue.waiting_weight(), weights.sum(), world, cpu);
         same("queue's current task", rq.queue.current(), rq.current, world, cpu);
+        let mut list = Vec::new();
+        rq.queue.list(&mut list);
+        let places = list.iter().map(|&(place, _)| place);
+        assert!(
+            list.windows(2).all(|two| two[0].0 > two[1].0)
+                && places.max().is_none_or(|first| first < rq.queue.next_place()),
+            "places in the list of tasks: {}",
+            at(world, cpu)
+        );
         for (task, entity) in rq.queue.waiting() {
             let delayed = self.tasks[task.index()].delayed;
             same_of_task("delayed", entity.delayed, delayed, world, task);

@@ -56,6 +56,8 @@ pub(crate) struct Cgroups {
     groups: Vec<Cgroup>,
     /// State of each group on each CPU, by CPU and group.
     of_cpu: Vec<Vec<OnCpu>>,
+    /// Room for the tasks of a queue while their weights change.
+    list: Vec<(i64, TaskId)>,
 }
 
 /// A group (`struct task_group`).
@@ -101,7 +103,7 @@ impl Cgroups {
         };
         let groups: Vec<_> = world.groups().iter().map(group).collect();
         let of_cpu = vec![vec![OnCpu::default(); groups.len()]; nr_cpus];
-        Self { groups, of_cpu }
+        Self { groups, of_cpu, list: Vec::new() }
     }
 
     /// Whether the run has groups.
@@ -410,8 +412,10 @@ impl Fair {
     #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
-        for place in 0..self.rqs[cpu].queue.len() {
-            let task = self.rqs[cpu].queue.task_at(place);
+        // Loads are rounded, so the order counts.
+        let mut list = std::mem::take(&mut self.cgroups.list);
+        self.rqs[cpu].queue.list(&mut list);
+        for &(_, task) in &list {
             let state = &mut self.tasks[task.index()];
             state.update_average(now);
             let weight = self.cgroups.weight(cpu, state.group, state.own_weight);
@@ -420,6 +424,7 @@ impl Fair {
                 self.set_load_weight(cpu, task, in_loads(weight));
             }
         }
+        self.cgroups.list = list;
         let tasks = &self.tasks;
         self.rqs[cpu].queue.reweight(|task| tasks[task.index()].entity.weight);
     }

@@ -438,13 +438,14 @@ impl Fair {
         rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.set_current(task);
         rq.current = Some(task);
-        // Before 4.15 the list kept the order of enqueueing.
+        // Before 4.15 a pick did not move a task in the list.
         if !self.features.balance.in_queued_order {
-            rq.queue.renew_current();
+            rq.queue.move_current_to_head();
         }
         state.running = true;
         state.exec_start = now;
         state.prev_sum_exec = state.sum_exec;
+        // Mostly there is nothing to do.
         if state.cache_work || self.numa.active {
             self.return_to_user(world, cpu, task);
         }

@@ -206,7 +206,7 @@ pub(crate) struct Topology {
     /// CPUs of each LLC.
     pub llc_span: Vec<CpuSet>,
     /// Number of CPUs of each LLC.
-    llc_weight: Vec<u32>,
+    llc_size: Vec<u32>,
     /// Index of each CPU's highest SHARE_LLC domain (`sd_llc`) among its domains.
     pub llc_level: Vec<Option<usize>>,
     /// Index of each CPU's lowest NUMA domain (`sd_numa`).
@@ -257,7 +257,7 @@ impl Topology {
     /// Number of CPUs of the LLC of `cpu` (`sd_llc_size`); 1 without an LLC domain.
     #[inline]
     pub fn llc_size(&self, cpu: CpuId) -> u32 {
-        self.llc_weight[self.llc_of[cpu] as usize]
+        self.llc_size[self.llc_of[cpu] as usize]
     }
 
     /// Whether both CPUs have the same LLC (`cpus_share_cache`).

@@ -4,7 +4,8 @@
 //! scan of a few cache lines is faster than a tree. The current entity stays in its place there, so
 //! that a switch copies nothing. As in the kernel, stored sums are without it, and it is included
 //! when they are needed. While a task is queued, its entity is here. The copy in the task is the
-//! state with which it left the queue.
+//! state with which it left the queue; only its policy and its weight are kept up. An entity also has
+//! its task's place in the list from which balancing takes tasks (`cfs_tasks`).
 //!
 //! CFS and EEVDF are in [`cfs`] and [`eevdf`]. This file has the common parts and is the only place
 //! that chooses between them.
@@ -14,6 +15,7 @@ mod eevdf;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 
@@ -182,12 +184,13 @@ struct Entry {
     /// Order of insertion among those that wait. It decides between equal keys, as in a tree that
     /// inserts to the right. The current entity has [`LAST`].
     order: u32,
-    /// Order in which tasks were queued or made current. The last one has the largest number.
-    turn: i64,
+    /// Its place in the list of tasks from which balancing takes (`cfs_tasks`). The largest number is
+    /// at the head.
+    place: i64,
     entity: Entity,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<Entry>() == 64, "one cache line");
 
 /// The order of the current entity: with equal keys, one that waits precedes it.
 const LAST: u32 = u32::MAX;
@@ -195,7 +198,7 @@ const LAST: u32 = u32::MAX;
 /// The index of no entity.
 const NONE: usize = usize::MAX;
 
-/// One CPU's queue (`struct cfs_rq`). What a switch uses is in the first cache line.
+/// One CPU's queue (`struct cfs_rq`): two cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Queue {
@@ -222,7 +225,8 @@ pub(crate) struct Queue {
     /// (TIF_NEED_RESCHED), so wakeups have nothing to decide. A lazy request does not set this:
     /// then each wakeup may still shrink the protection or complete a delayed dequeue.
     resched: bool,
-    /// Index at which an entity was found last. Mostly the next question is about the same one.
+    /// Index of the entity that was queued, picked or woken last. Mostly the next question is about it.
+    /// When others are removed, it may move.
     found: u32,
     /// CFS: entity to prefer, because it was woken to preempt.
     next: Option<TaskId>,
@@ -230,8 +234,8 @@ pub(crate) struct Queue {
     last: Option<TaskId>,
     /// CFS: entity to avoid, because it yielded.
     skip: Option<TaskId>,
-    /// [`Entry::turn`] of the next task.
-    next_turn: i64,
+    /// [`Entry::place`] of the next task that comes to the head of the list.
+    next_place: i64,
 }
 
 impl Queue {
@@ -251,7 +255,7 @@ impl Queue {
             skip: None,
             resched: false,
             found: 0,
-            next_turn: 0,
+            next_place: 0,
         }
     }
 
@@ -271,52 +275,54 @@ impl Queue {
         self.entries.iter().map(|entry| entry.task)
     }
 
-    /// The task at a place of [`Queue::tasks`].
+    /// Writes all tasks to `list`, in the order of `cfs_tasks`: from its head, with their places there.
     #[inline]
-    pub(crate) fn task_at(&self, place: usize) -> TaskId {
-        self.entries[place].task
+    pub(crate) fn list(&self, list: &mut Vec<(i64, TaskId)>) {
+        list.clear();
+        list.extend(self.entries.iter().map(|entry| (entry.place, entry.task)));
+        if list.len() > 1 {
+            list.sort_unstable_by_key(|&(place, _)| Reverse(place));
+        }
     }
 
-    /// The task that was queued or became current last.
-    pub(crate) fn newest(&self) -> Option<TaskId> {
-        self.entries.iter().max_by_key(|entry| entry.turn).map(|entry| entry.task)
+    /// The task at the head of `cfs_tasks`.
+    pub(crate) fn list_head(&self) -> Option<TaskId> {
+        self.entries.iter().max_by_key(|entry| entry.place).map(|entry| entry.task)
     }
 
-    /// The task that was queued and became current the longest time ago.
-    pub(crate) fn oldest(&self) -> Option<TaskId> {
-        self.entries.iter().min_by_key(|entry| entry.turn).map(|entry| entry.task)
+    /// The task at the tail of `cfs_tasks`.
+    pub(crate) fn list_tail(&self) -> Option<TaskId> {
+        self.entries.iter().min_by_key(|entry| entry.place).map(|entry| entry.task)
     }
 
-    /// All tasks, the oldest first ([`Queue::oldest`]).
-    pub(crate) fn oldest_first(&self) -> Vec<TaskId> {
-        let mut turns: Vec<_> = self.entries.iter().map(|entry| (entry.turn, entry.task)).collect();
-        turns.sort_unstable_by_key(|&(turn, _)| turn);
-        turns.into_iter().map(|(_, task)| task).collect()
-    }
-
-    /// Makes the current task the newest.
+    /// Moves the current task to the head of `cfs_tasks`.
     #[inline]
-    pub(crate) fn renew_current(&mut self) {
+    pub(crate) fn move_current_to_head(&mut self) {
         if let Some(entry) = self.entries.get_mut(self.current) {
-            entry.turn = self.next_turn;
-            self.next_turn += 1;
+            entry.place = self.next_place;
+            self.next_place += 1;
         }
     }
 
-    /// Makes the oldest task the newest.
-    pub(crate) fn renew_oldest(&mut self) {
-        if let Some(entry) = self.entries.iter_mut().min_by_key(|entry| entry.turn) {
-            entry.turn = self.next_turn;
-            self.next_turn += 1;
+    /// Moves the task at the tail of `cfs_tasks` to its head.
+    pub(crate) fn move_tail_to_head(&mut self) {
+        if let Some(entry) = self.entries.iter_mut().min_by_key(|entry| entry.place) {
+            entry.place = self.next_place;
+            self.next_place += 1;
         }
     }
 
-    /// Makes the newest task the oldest.
-    pub(crate) fn age_newest(&mut self) {
-        let before = self.entries.iter().map(|entry| entry.turn).min().unwrap_or_default() - 1;
-        if let Some(entry) = self.entries.iter_mut().max_by_key(|entry| entry.turn) {
-            entry.turn = before;
+    /// Moves the task at the head of `cfs_tasks` to its tail.
+    pub(crate) fn move_head_to_tail(&mut self) {
+        let last = self.entries.iter().map(|entry| entry.place).min().unwrap_or_default();
+        if let Some(entry) = self.entries.iter_mut().max_by_key(|entry| entry.place) {
+            entry.place = last - 1;
         }
+    }
+
+    /// The place in `cfs_tasks` of the next task that comes to its head.
+    pub(crate) fn next_place(&self) -> i64 {
+        self.next_place
     }
 
     /// All other entities.
@@ -516,7 +522,7 @@ impl Queue {
     /// Changes the weight and policy of an entity. Its position or its lag is kept.
     pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
         let is_current = self.current() == Some(task);
-        let turn = self.entries[self.position(task)].turn;
+        let place = self.entries[self.position(task)].place;
         let mut entity = self.remove(task, Leave::Runnable);
         let old = entity.weight;
         change(&mut entity);
@@ -525,7 +531,7 @@ impl Queue {
         }
         self.insert(task, entity, Arrival::Moved);
         if let Some(entry) = self.entries.last_mut() {
-            entry.turn = turn;
+            entry.place = place;
         }
         if is_current {
             self.set_current(task);
@@ -621,8 +627,8 @@ impl Queue {
     #[inline]
     fn push(&mut self, task: TaskId, entity: Entity) {
         let index = self.entries.len();
-        self.entries.push(Entry { task, order: 0, turn: self.next_turn, entity });
-        self.next_turn += 1;
+        self.entries.push(Entry { task, order: 0, place: self.next_place, entity });
+        self.next_place += 1;
         self.found = index as u32;
         self.count(index);
     }

@@ -101,7 +101,8 @@ pub(crate) struct Rq {
     /// When the CPU went idle (`idle_stamp`). `None` while it is busy, or idle with a wakeup that
     /// was already pending.
     pub idle_since: Option<u64>,
-    /// Tasks in virtual time order, the current one included.
+    /// Tasks on the queue, the current one included: their virtual times, and the list from which
+    /// balancing takes them.
     pub queue: Queue,
     /// Newly-idle balancing is under way.
     pub search: Option<Search>,

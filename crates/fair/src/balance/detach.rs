@@ -187,19 +187,19 @@ impl Fair {
         }
     }
 
-    /// The task of a source to examine next: the oldest, in 3.9 the newest.
+    /// The task of a source to examine next: from the tail of the list, in 3.9 from its head.
     fn next_to_look_at(&self, src: CpuId) -> Option<TaskId> {
         let queue = &self.rqs[src].queue;
-        if self.features.balance.in_queued_order { queue.newest() } else { queue.oldest() }
+        if self.features.balance.in_queued_order { queue.list_head() } else { queue.list_tail() }
     }
 
-    /// The task just examined becomes the last one to be examined.
+    /// Moves the task just examined to the other end of the list.
     fn pass_over(&mut self, src: CpuId) {
         let queue = &mut self.rqs[src].queue;
         if self.features.balance.in_queued_order {
-            queue.age_newest();
+            queue.move_head_to_tail();
         } else {
-            queue.renew_oldest();
+            queue.move_tail_to_head();
         }
     }
 
@@ -241,11 +241,12 @@ impl Fair {
     }
 
     fn move_first(&mut self, world: &mut World, pass: &mut Pass) -> bool {
-        let mut tasks = self.rqs[pass.src].queue.oldest_first();
-        if self.features.balance.in_queued_order {
-            tasks.reverse();
+        let mut list = Vec::new();
+        self.rqs[pass.src].queue.list(&mut list);
+        if !self.features.balance.in_queued_order {
+            list.reverse();
         }
-        for task in tasks {
+        for (_, task) in list {
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             let refused = self.refuses_unasked(world, pass, task);
             if !refused && self.may_move(world, pass, task) != MayMove::No {

@@ -735,7 +735,7 @@ fn of_several_waiting_tasks_only_one_that_prefers_the_llc_is_brought_home() {
     bench.elapse(20 * MS);
     assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 1);
     assert_eq!(
-        bench.fair.rqs[0].queue.oldest_first(),
+        bench.fair.rqs[0].queue.tasks().collect::<Vec<_>>(),
         [TaskId(2)],
         "task 0 runs, and task 1 prefers no LLC"
     );

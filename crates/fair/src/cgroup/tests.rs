@@ -289,7 +289,18 @@ proptest! {
                     groups.count_in(cpu, group, own);
                 }
             }
+            // The way for a task that is alone gives the same.
+            let here: Vec<_> = queued.iter().filter(|task| task.0 == cpu).collect();
+            let alone = if let [task] = here[..] {
+                groups.share_out_to(cpu, task.1, 0);
+                Some(groups.shares_on(cpu))
+            } else {
+                None
+            };
             groups.share_out(cpu);
+            if let Some(alone) = alone {
+                prop_assert_eq!(alone, groups.shares_on(cpu));
+            }
             for group in [1, 2, 3] {
                 let of_group = || queued.iter().filter(|task| task.0 == cpu && task.1 == group);
                 let sum: u64 = of_group().map(|task| groups.weight(cpu, Some(group), task.2)).sum();
@@ -312,6 +323,12 @@ proptest! {
 }
 
 impl Cgroups {
+    /// Weight, entity and scale of each group on a CPU.
+    fn shares_on(&self, cpu: CpuId) -> Vec<(u64, u64, u128)> {
+        let on_cpu = self.of_cpu[cpu].iter();
+        on_cpu.map(|group| (group.weight, group.entity, group.scale)).collect()
+    }
+
     /// The weight of a group's entity on a CPU, in relation to tasks of the root group.
     fn effective_entity(&self, cpu: CpuId, group: usize) -> u64 {
         let on_cpu = &self.of_cpu[cpu][group];

@@ -408,9 +408,14 @@ fn picked_tasks_are_the_last_that_balancing_takes() {
     for task in 0..3 {
         queue_with(&mut fair, &mut world, task, 2, Avg::default());
     }
-    assert_eq!(fair.rqs[2].queue.oldest_first(), [TaskId(0), TaskId(1), TaskId(2)]);
+    let list = |fair: &Fair| {
+        let mut list = Vec::new();
+        fair.rqs[2].queue.list(&mut list);
+        list.into_iter().map(|(_, task)| task.0).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&fair), [2, 1, 0]);
     assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
-    assert_eq!(fair.rqs[2].queue.oldest_first(), [TaskId(1), TaskId(2), TaskId(0)]);
+    assert_eq!(list(&fair), [0, 2, 1]);
 }
 
 /// Section 6: an eighth of the difference, up or down.

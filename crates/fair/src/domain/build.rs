@@ -736,7 +736,7 @@ fn with_shortcuts(
         of_cpu,
         local_group,
         llc_of,
-        llc_weight: llc_span.iter().map(|span| span.len() as u32).collect(),
+        llc_size: llc_span.iter().map(|span| span.len() as u32).collect(),
         llc_span,
         llc_level,
         numa_level,

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 use roost_engine::TaskId;
 use roost_workload::Policy;
@@ -680,6 +682,53 @@ impl OnAndOff {
         assert_eq!(self.queue.len() + self.off.len(), TASKS as usize);
         for buddy in [self.queue.next, self.queue.last, self.queue.skip].into_iter().flatten() {
             assert!(self.on().contains(&buddy), "buddy {buddy:?} is not queued");
+        }
+    }
+}
+
+proptest! {
+    /// Compared with a list: the order in which balancing takes tasks.
+    #[test]
+    fn balancing_takes_tasks_in_the_order_of_a_list(
+        steps in prop::collection::vec((0u8..7, 0u32..6), 1..100),
+    ) {
+        let mut queue = Queue::new(eevdf72());
+        let mut model: VecDeque<TaskId> = VecDeque::new();
+        for (what, number) in steps {
+            let task = TaskId(number);
+            let place = model.iter().position(|&other| other == task);
+            match (what, place) {
+                (0 | 1, None) => {
+                    queue.insert(task, entity(0), Arrival::Wakeup);
+                    model.push_front(task);
+                }
+                (0, Some(place)) => {
+                    queue.remove(task, Leave::Sleep);
+                    model.remove(place);
+                }
+                (2, Some(place)) => {
+                    queue.put_current();
+                    queue.set_current(task);
+                    queue.move_current_to_head();
+                    model.remove(place);
+                    model.push_front(task);
+                }
+                (3, Some(_)) => queue.change(task, |entity| entity.weight = weight_of(5)),
+                (4, _) => {
+                    queue.move_tail_to_head();
+                    model.rotate_right(usize::from(!model.is_empty()));
+                }
+                (5, _) => {
+                    queue.move_head_to_tail();
+                    model.rotate_left(usize::from(!model.is_empty()));
+                }
+                _ => {}
+            }
+            let mut list = Vec::new();
+            queue.list(&mut list);
+            let list: Vec<_> = list.into_iter().map(|(_, task)| task).collect();
+            prop_assert_eq!((queue.list_head(), queue.list_tail()), (model.front().copied(), model.back().copied()));
+            prop_assert_eq!(list, model.iter().copied().collect::<Vec<_>>());
         }
     }
 }
