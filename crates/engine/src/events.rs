@@ -100,19 +100,12 @@ struct Entry {
     bucket: u16,
     level: u8,
     pending: bool,
-    /// The event, as [`code`] writes it.
-    code: u32,
 }
 
 /// The level of an event that is in no list. [`LEVELS`] is the level of events beyond all levels.
 const UNLISTED: u8 = u8::MAX;
 
 impl Entry {
-    /// The entry of an event that was never scheduled.
-    fn absent(event: Event) -> Self {
-        Self { code: code(event), ..ABSENT }
-    }
-
     /// Events are handled in this order: by time, then as they were scheduled. It is right for events
     /// that come from above level 0, which alone have numbers.
     #[inline]
@@ -124,6 +117,7 @@ impl Entry {
 /// The entry of [`NONE`].
 const END: Entry = Entry { at: Time::NEVER, sequence: u64::MAX, ..ABSENT };
 
+/// The entry of an event that was never scheduled.
 const ABSENT: Entry = Entry {
     at: Time(0),
     sequence: 0,
@@ -132,39 +126,7 @@ const ABSENT: Entry = Entry {
     bucket: 0,
     level: UNLISTED,
     pending: false,
-    code: 0,
 };
-
-/// Bits for the kind of an event in its code.
-const KIND_BITS: u32 = 3;
-
-/// The kind of an event, and its CPU or task.
-fn code(event: Event) -> u32 {
-    let number = match event {
-        Event::RunEnd(cpu)
-        | Event::Tick(cpu)
-        | Event::Interrupt(cpu)
-        | Event::SchedulerTimer(cpu) => cpu,
-        Event::Timer(task) => task.index(),
-        Event::Clocks => 0,
-    };
-    debug_assert!(number < 1 << (u32::BITS - KIND_BITS), "{event:?} has no code");
-    (number as u32) << KIND_BITS | event.kind() as u32
-}
-
-/// The event of a code. The kinds are those of [`Event::kind`].
-#[inline]
-fn event(code: u32) -> Event {
-    let number = code >> KIND_BITS;
-    match code % (1 << KIND_BITS) {
-        0 => Event::RunEnd(number as CpuId),
-        1 => Event::Tick(number as CpuId),
-        2 => Event::Interrupt(number as CpuId),
-        3 => Event::Timer(TaskId(number)),
-        4 => Event::SchedulerTimer(number as CpuId),
-        _ => Event::Clocks,
-    }
-}
 
 /// Lists of slots, with a bit for each non-empty list.
 struct Level {
@@ -255,12 +217,11 @@ fn bucket(level: usize, at: Time) -> usize {
 
 impl EventQueue {
     pub(crate) fn new(nr_cpus: usize) -> Self {
-        let kinds = [Event::RunEnd, Event::Tick, Event::Interrupt, Event::SchedulerTimer];
-        let of_cpus = kinds.iter().flat_map(|kind| (0..nr_cpus).map(kind));
-        let entries = of_cpus.chain([Event::Clocks]).map(Entry::absent);
+        let mut entries = vec![ABSENT; 1 + CPU_SLOTS * nr_cpus + 1];
+        entries[NONE as usize] = END;
         Self {
             nr_cpus,
-            entries: [END].into_iter().chain(entries).collect(),
+            entries,
             levels: [(); LEVELS].map(|()| Level::new()),
             beyond: Vec::new(),
             now: Time(0),
@@ -282,6 +243,25 @@ impl EventQueue {
         }
     }
 
+    /// The event of a slot.
+    #[inline]
+    fn event(&self, slot: usize) -> Event {
+        let (index, cpus) = (slot - 1, self.nr_cpus);
+        if index < cpus {
+            Event::RunEnd(index)
+        } else if index > CPU_SLOTS * cpus {
+            Event::Timer(TaskId((index - CPU_SLOTS * cpus - 1) as u32))
+        } else if index < 2 * cpus {
+            Event::Tick(index - cpus)
+        } else if index < 3 * cpus {
+            Event::Interrupt(index - 2 * cpus)
+        } else if index < CPU_SLOTS * cpus {
+            Event::SchedulerTimer(index - 3 * cpus)
+        } else {
+            Event::Clocks
+        }
+    }
+
     /// Schedules `event` at `at`, moving it if it is already pending.
     ///
     /// # Panics
@@ -294,7 +274,7 @@ impl EventQueue {
     fn set_slot(&mut self, slot: usize, at: Time) {
         let Some(entry) = self.entries.get_mut(slot) else { return self.set_new(slot, at) };
         if at < self.now {
-            in_the_past(event(entry.code), at, self.now);
+            in_the_past(self.event(slot), at, self.now);
         }
         if entry.pending && entry.at == at {
             return;
@@ -331,10 +311,7 @@ impl EventQueue {
     #[cold]
     #[inline(never)]
     fn set_new(&mut self, slot: usize, at: Time) {
-        let first = CPU_SLOTS * self.nr_cpus + 2;
-        let timers =
-            (self.entries.len()..=slot).map(|slot| Event::Timer(TaskId((slot - first) as u32)));
-        self.entries.extend(timers.map(Entry::absent));
+        self.entries.resize(slot + 1, ABSENT);
         self.set_slot(slot, at);
     }
 
@@ -430,10 +407,10 @@ impl EventQueue {
         let slot = self.levels[0].heads[bucket] as usize;
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
-        let (at, next, code) = (entry.at, entry.next, entry.code);
+        let (at, next) = (entry.at, entry.next);
         self.levels[0].remove(&mut self.entries, bucket, next, NONE);
         self.now = at;
-        Some((at, event(code)))
+        Some((at, self.event(slot)))
     }
 
     /// The first non-empty bucket of level 0. Nothing is due before now, so it is mostly in the
@@ -452,7 +429,7 @@ impl EventQueue {
             if entry.at != self.now {
                 break;
             }
-            if let Event::Timer(task) = event(entry.code)
+            if let Event::Timer(task) = self.event(next as usize)
                 && wanted(task)
             {
                 return true;
@@ -521,11 +498,20 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_code_tells_the_event() {
-        let kinds = [Event::RunEnd, Event::Tick, Event::Interrupt, Event::SchedulerTimer];
-        let events = kinds.iter().map(|kind| kind(4095)).chain([Event::Clocks]);
-        for told in events.chain([Event::Timer(TaskId(1 << 28))]) {
-            assert_eq!(event(code(told)), told);
+    fn a_slot_tells_the_event() {
+        for nr_cpus in [1, 3] {
+            let queue = EventQueue::new(nr_cpus);
+            let kinds = [Event::RunEnd, Event::Tick, Event::Interrupt, Event::SchedulerTimer];
+            let events =
+                kinds.iter().flat_map(|kind| (0..nr_cpus).map(kind)).chain([Event::Clocks]);
+            let events: Vec<_> =
+                events.chain([0, 1, 70_000].map(|task| Event::Timer(TaskId(task)))).collect();
+            for &told in &events {
+                assert_eq!(queue.event(queue.slot(told)), told);
+            }
+            let slots: std::collections::BTreeSet<_> =
+                events.iter().map(|&event| queue.slot(event)).collect();
+            assert_eq!((slots.len(), slots.first()), (events.len(), Some(&1)));
         }
     }
 
