@@ -215,19 +215,15 @@ impl LlcSharing {
     #[inline]
     pub(crate) fn started(&mut self, llc: usize, now: Time) {
         self.running[llc] += 1;
-        if self.running[llc] == 2 {
-            self.advance(now);
-            self.shared += 1;
-        }
+        self.advance(now);
+        self.shared += u64::from(self.running[llc] == 2);
     }
 
     #[inline]
     pub(crate) fn stopped(&mut self, llc: usize, now: Time) {
         self.running[llc] -= 1;
-        if self.running[llc] == 1 {
-            self.advance(now);
-            self.shared -= 1;
-        }
+        self.advance(now);
+        self.shared -= u64::from(self.running[llc] == 1);
     }
 
     /// Number of running tasks, by LLC.

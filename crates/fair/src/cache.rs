@@ -107,23 +107,29 @@ impl CacheRq {
     /// Counts a task that was queued (`account_llc_enqueue`).
     #[inline]
     pub(crate) fn count_in(&mut self, task: &FairTask) {
-        let Some(llc) = task.preferred_llc else { return };
-        self.nr_llc_running += 1;
-        self.nr_pref_llc_running += u32::from(llc == self.llc && !task.delayed);
-        if let Some(count) = self.by_llc.get_mut(llc as usize) {
-            *count += 1;
+        let (prefers, here) = (u32::from(task.preferred_llc.is_some()), self.prefers_this(task));
+        self.nr_llc_running += prefers;
+        self.nr_pref_llc_running += here;
+        if let Some(count) = self.by_llc.get_mut(task.preferred_llc.unwrap_or(0) as usize) {
+            *count += prefers;
         }
     }
 
     /// Stops counting a task that is taken off (`account_llc_dequeue`).
     #[inline]
     pub(crate) fn count_out(&mut self, task: &FairTask) {
-        let Some(llc) = task.preferred_llc else { return };
-        self.nr_llc_running -= 1;
-        self.nr_pref_llc_running -= u32::from(llc == self.llc && !task.delayed);
-        if let Some(count) = self.by_llc.get_mut(llc as usize) {
-            *count -= 1;
+        let (prefers, here) = (u32::from(task.preferred_llc.is_some()), self.prefers_this(task));
+        self.nr_llc_running -= prefers;
+        self.nr_pref_llc_running -= here;
+        if let Some(count) = self.by_llc.get_mut(task.preferred_llc.unwrap_or(0) as usize) {
+            *count -= prefers;
         }
+    }
+
+    /// 1 if a task prefers the LLC of this CPU and its dequeue is not delayed.
+    #[inline]
+    fn prefers_this(&self, task: &FairTask) -> u32 {
+        u32::from((task.preferred_llc == Some(self.llc)) & !task.delayed)
     }
 
     /// The dequeue of a queued task becomes delayed.
