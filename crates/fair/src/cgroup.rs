@@ -25,7 +25,7 @@
 use roost_engine::{CpuId, TaskId, World};
 
 use crate::eras::LeavingSums;
-use crate::pelt::Avg;
+use crate::pelt::{Avg, LoadAvg};
 use crate::queue::ANYWHERE;
 use crate::state::{Fair, FairTask};
 
@@ -40,7 +40,7 @@ const DEFAULT_WEIGHT: u64 = 100;
 const NICE_0: u64 = 1024;
 
 /// Scale of tasks in the root group, with 32 bits of fraction.
-const ROOT_SCALE: u128 = 1 << (FRACTION + 32);
+const ROOT_SCALE: u64 = 1 << (FRACTION + 32);
 
 /// What a weight with fraction bits adds to load: at least 1.
 pub(crate) fn in_loads(weight: u64) -> u64 {
@@ -55,7 +55,10 @@ type GroupIndex = usize;
 pub(crate) struct Cgroups {
     groups: Vec<Cgroup>,
     /// State of each group on each CPU, by CPU and group.
-    of_cpu: Vec<Vec<OnCpu>>,
+    on_cpus: Vec<OnCpu>,
+    /// Of each group, while [`Cgroups::share_out`] computes: the sum of the weights of its groups'
+    /// entities, then the weight of its own.
+    entities: Vec<u64>,
     /// Room for the tasks of a queue while their weights change.
     list: Vec<(i64, TaskId)>,
 }
@@ -70,28 +73,27 @@ struct Cgroup {
     load: u64,
 }
 
-/// State of a group on one CPU (its `cfs_rq` and entity there).
+/// State of a group on one CPU (its `cfs_rq` and entity there), in a cache line.
 #[derive(Clone, Default)]
+#[repr(align(64))]
 struct OnCpu {
-    /// Tasks queued in it and in the groups below.
-    nr: u32,
-    /// Sum of the own weights of the tasks queued directly in it.
-    tasks_weight: u64,
-    /// Load average of the tasks in it, sleepers included. Only the load is used.
-    avg: Avg,
-    /// Its share of [`Cgroup::load`] (`tg_load_avg_contrib`).
-    contribution: u64,
+    /// Load average of the tasks in it, sleepers included. It is part of [`Cgroup::load`].
+    avg: LoadAvg,
     /// Sum of the weights of tasks and groups queued directly in it, with fraction bits; 0 while
     /// nothing is queued.
     weight: u64,
-    /// Weight of its entity, with fraction bits; 0 while nothing is queued.
-    entity: u64,
-    /// Sum of the weights of its groups' entities while [`Cgroups::share_out`] adds them up.
-    entities: u64,
     /// Weight, with fraction bits, of a task in it, per unit of the task's own weight. Has 32
-    /// fraction bits more. Not used while nothing is queued.
-    scale: u128,
+    /// fraction bits more. Below 2^61, because a group's queue weighs no less than the entity of a
+    /// group in it: so it is at most [`ROOT_SCALE`] times the weight of a group at the top. Not used
+    /// while nothing is queued.
+    scale: u64,
+    /// Sum of the own weights of the tasks queued directly in it.
+    tasks_weight: u64,
+    /// Tasks queued in it and in the groups below.
+    nr: u32,
 }
+
+const _: () = assert!(size_of::<OnCpu>() == 64, "a cache line");
 
 impl Cgroups {
     /// The groups of the workload in `world`, without tasks.
@@ -102,8 +104,9 @@ impl Cgroups {
             load: 0,
         };
         let groups: Vec<_> = world.groups().iter().map(group).collect();
-        let of_cpu = vec![vec![OnCpu::default(); groups.len()]; nr_cpus];
-        Self { groups, of_cpu, list: Vec::new() }
+        let on_cpus = vec![OnCpu::default(); groups.len() * nr_cpus];
+        let entities = vec![0; groups.len()];
+        Self { groups, on_cpus, entities, list: Vec::new() }
     }
 
     /// Whether the run has groups.
@@ -126,14 +129,14 @@ impl Cgroups {
     /// Number of tasks queued on `cpu` in a group and below it, and sum of the own weights of those
     /// directly in it, as counted.
     pub(crate) fn queued_in(&self, cpu: CpuId, group: GroupIndex) -> (u32, u64) {
-        let on_cpu = &self.of_cpu[cpu][group];
+        let on_cpu = &self.on_cpu(cpu)[group];
         (on_cpu.nr, on_cpu.tasks_weight)
     }
 
     /// The stored load of a group, and the sum of its loads on all CPUs.
     pub(crate) fn loads(&self, group: GroupIndex) -> (u64, u64) {
-        let on_cpus = self.of_cpu.iter().map(|groups| groups[group].avg.load_avg);
-        (self.groups[group].load, on_cpus.sum())
+        let on_cpus = self.on_cpus.iter().skip(group).step_by(self.groups.len());
+        (self.groups[group].load, on_cpus.map(|on_cpu| on_cpu.avg.load_avg).sum())
     }
 
     /// Makes the stored load of a group differ from the sum of its loads on the CPUs.
@@ -144,7 +147,7 @@ impl Cgroups {
 
     /// Weight, with fraction bits, of a task of weight `own` in `group` on `cpu`.
     pub(crate) fn weight(&self, cpu: CpuId, group: Option<GroupIndex>, own: u64) -> u64 {
-        let on_cpu = &self.of_cpu[cpu];
+        let on_cpu = self.on_cpu(cpu);
         // A task that comes to an empty group will have all of the group's weight.
         let mut queued = group;
         while let Some(group) = queued
@@ -153,41 +156,53 @@ impl Cgroups {
             queued = self.groups[group].parent;
         }
         let scale = queued.map_or(ROOT_SCALE, |group| on_cpu[group].scale);
-        let weight = (u128::from(own) * scale) >> 32;
-        u64::try_from(weight).unwrap_or(u64::MAX).max(1)
+        let weight = (u128::from(own) * u128::from(scale)) >> 32;
+        (weight as u64).max(1)
+    }
+
+    /// The state of the groups on `cpu`.
+    #[inline]
+    fn on_cpu(&self, cpu: CpuId) -> &[OnCpu] {
+        let nr = self.groups.len();
+        &self.on_cpus[cpu * nr..][..nr]
+    }
+
+    #[inline]
+    fn on_cpu_mut(&mut self, cpu: CpuId) -> &mut [OnCpu] {
+        groups_on(&mut self.on_cpus, self.groups.len(), cpu)
     }
 
     /// Updates the averages of all groups on `cpu` to `now`. Call it before anything changes there.
     pub(crate) fn advance(&mut self, cpu: CpuId, now: u64) {
-        for (group, on_cpu) in self.groups.iter_mut().zip(&mut self.of_cpu[cpu]) {
-            if on_cpu.avg.update(now, on_cpu.weight >> FRACTION, 0, false, 1) {
-                group.note_load(on_cpu);
+        let on_cpu = groups_on(&mut self.on_cpus, self.groups.len(), cpu);
+        for (group, on_cpu) in self.groups.iter_mut().zip(on_cpu) {
+            let before = on_cpu.avg.load_avg;
+            if on_cpu.avg.update(now, on_cpu.weight >> FRACTION) {
+                group.load = group.load + on_cpu.avg.load_avg - before;
             }
         }
     }
 
     /// Counts a task of weight `own` that was queued in `group` on `cpu`.
     pub(crate) fn count_in(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
-        self.of_cpu[cpu][group].tasks_weight += own;
+        self.on_cpu_mut(cpu)[group].tasks_weight += own;
         self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr += 1);
     }
 
     /// Stops counting a task of weight `own` that was taken off.
     pub(crate) fn count_out(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
-        self.of_cpu[cpu][group].tasks_weight -= own;
+        self.on_cpu_mut(cpu)[group].tasks_weight -= own;
         self.for_each_upwards(cpu, group, |on_cpu| {
             on_cpu.nr -= 1;
             if on_cpu.nr == 0 {
-                (on_cpu.weight, on_cpu.entity) = (0, 0);
+                on_cpu.weight = 0;
             }
         });
     }
 
     /// Adds the load of a task of weight `own` to the load of `group` on `cpu`.
     pub(crate) fn attach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
-        let on_cpu = &mut self.of_cpu[cpu][group];
-        on_cpu.avg.add_load(&task.weighing(own), own);
-        self.groups[group].note_load(on_cpu);
+        self.change_load(cpu, group, |load| load.add(&task.weighing(own), own));
     }
 
     /// Subtracts the load of a task of weight `own` from the load of `group` on `cpu`.
@@ -199,9 +214,18 @@ impl Cgroups {
         own: u64,
         how: LeavingSums,
     ) {
-        let on_cpu = &mut self.of_cpu[cpu][group];
-        on_cpu.avg.sub_load(&task.weighing(own), own, how);
-        self.groups[group].note_load(on_cpu);
+        self.change_load(cpu, group, |load| load.sub(&task.weighing(own), own, how));
+    }
+
+    /// Changes the load of `group` on `cpu`, and with it the sum of the group's loads
+    /// (`update_tg_load_avg`).
+    fn change_load(&mut self, cpu: CpuId, group: GroupIndex, change: impl FnOnce(&mut LoadAvg)) {
+        let load = &mut self.on_cpu_mut(cpu)[group].avg;
+        let before = load.load_avg;
+        change(load);
+        let after = load.load_avg;
+        let sum = &mut self.groups[group].load;
+        *sum = *sum + after - before;
     }
 
     /// Counts a task in its group because it is about to be queued on `cpu`, whose averages are up
@@ -224,7 +248,7 @@ impl Cgroups {
             self.share_out(cpu);
             return credit;
         };
-        let others = self.of_cpu[cpu][group].nr > 0;
+        let others = self.on_cpu(cpu)[group].nr > 0;
         if attaches {
             self.attach(cpu, group, &state.avg, state.own_weight);
         }
@@ -243,40 +267,40 @@ impl Cgroups {
     /// Computes the weights of the groups' entities on `cpu`, and the scales that follow from them. Most groups
     /// have nothing queued there.
     pub(crate) fn share_out(&mut self, cpu: CpuId) {
-        let on_cpu = &mut self.of_cpu[cpu][..];
+        let on_cpu = groups_on(&mut self.on_cpus, self.groups.len(), cpu);
         for (index, group) in self.groups.iter().enumerate().rev() {
             let this = &mut on_cpu[index];
             if this.nr == 0 {
                 continue;
             }
-            this.weight = (this.tasks_weight << FRACTION) + std::mem::take(&mut this.entities);
-            this.entity = group.entity_weight(this);
-            let entity = this.entity;
+            this.weight = (this.tasks_weight << FRACTION) + self.entities[index];
+            let entity = group.entity_weight(this);
+            self.entities[index] = entity;
             if let Some(parent) = group.parent {
-                on_cpu[parent].entities += entity;
+                self.entities[parent] += entity;
             }
         }
         for (index, group) in self.groups.iter().enumerate() {
             if on_cpu[index].nr > 0 {
                 let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
+                let entity = std::mem::take(&mut self.entities[index]);
                 let this = &mut on_cpu[index];
-                this.scale = part_of(above, this.entity, this.weight.max(1));
+                this.scale = part_of(above, entity, this.weight.max(1));
             }
         }
     }
 
     /// [`Cgroups::share_out`] where all that is queued on `cpu` is in `group`, directly or in groups
     /// whose entities weigh `entities`. Returns the scale of the group.
-    fn share_out_to(&mut self, cpu: CpuId, group: GroupIndex, entities: u64) -> u128 {
-        let this = &mut self.of_cpu[cpu][group];
+    fn share_out_to(&mut self, cpu: CpuId, group: GroupIndex, entities: u64) -> u64 {
+        let this = &mut groups_on(&mut self.on_cpus, self.groups.len(), cpu)[group];
         let weight = (this.tasks_weight << FRACTION) + entities;
         this.weight = weight;
         let entity = self.groups[group].entity_weight(this);
-        this.entity = entity;
         let parent = self.groups[group].parent;
         let above = parent.map_or(ROOT_SCALE, |parent| self.share_out_to(cpu, parent, entity));
         let scale = part_of(above, entity, weight.max(1));
-        self.of_cpu[cpu][group].scale = scale;
+        self.on_cpu_mut(cpu)[group].scale = scale;
         scale
     }
 
@@ -288,35 +312,35 @@ impl Cgroups {
     ) {
         let mut next = Some(group);
         while let Some(group) = next {
-            change(&mut self.of_cpu[cpu][group]);
+            change(&mut self.on_cpu_mut(cpu)[group]);
             next = self.groups[group].parent;
         }
     }
 }
 
+/// The state of `nr` groups on `cpu`.
+#[inline]
+fn groups_on(on_cpus: &mut [OnCpu], nr: usize, cpu: CpuId) -> &mut [OnCpu] {
+    &mut on_cpus[cpu * nr..][..nr]
+}
+
 /// The part `share / all` of a scale.
 #[inline]
-fn part_of(scale: u128, share: u64, all: u64) -> u128 {
+fn part_of(scale: u64, share: u64, all: u64) -> u64 {
     // Mostly the product fits into a word, which is divided faster.
-    match u64::try_from(scale).ok().and_then(|scale| scale.checked_mul(share)) {
-        Some(product) => u128::from(product / all),
-        None => scale * u128::from(share) / u128::from(all),
+    match scale.checked_mul(share) {
+        Some(product) => product / all,
+        None => (u128::from(scale) * u128::from(share) / u128::from(all)) as u64,
     }
 }
 
 impl Cgroup {
-    /// Updates the sum of the group's loads (`update_tg_load_avg`).
-    fn note_load(&mut self, on_cpu: &mut OnCpu) {
-        self.load = self.load + on_cpu.avg.load_avg - on_cpu.contribution;
-        on_cpu.contribution = on_cpu.avg.load_avg;
-    }
-
     /// The share of the group's weight that its entity on a CPU has, with fraction bits, while something is queued
     /// there. It is proportional to the load that the group has there (`calc_group_shares`).
     fn entity_weight(&self, on_cpu: &OnCpu) -> u64 {
         let most = self.shares << FRACTION;
         let here = (on_cpu.weight >> FRACTION).max(on_cpu.avg.load_avg).max(1);
-        let all = self.load - on_cpu.contribution + here;
+        let all = self.load - on_cpu.avg.load_avg + here;
         (most * here / all).clamp(1, most)
     }
 }

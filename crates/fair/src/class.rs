@@ -27,7 +27,7 @@ use crate::mechanisms::Mechanisms;
 use crate::numa::Numa;
 use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
-use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
+use crate::pelt::{Avg, LoadAvg, Removed, util_est_follow, util_est_update};
 use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, QueueRules};
 use crate::start::Start;
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
@@ -46,7 +46,7 @@ impl Fair {
         let migration_cost_ns = features.tunables.migration_cost_ns.into();
         let tracks_runnable_load = features.averages.load == Load::QueuedAverage;
         let rq = |cpu| Rq {
-            runnable_load: tracks_runnable_load.then(Avg::default),
+            runnable_load: tracks_runnable_load.then(LoadAvg::default),
             ..Rq::new(&rules, &topology, &cache, numa.node_of[cpu], cpu, migration_cost_ns)
         };
         let rqs = (0..machine.nr_cpus()).map(rq).collect();
@@ -514,12 +514,12 @@ impl Fair {
         rq.ledger.reweighs(&state.avg, old, weight);
         rq.changing(|avg| avg.sub_load(&state.avg, old, how));
         if let Some(load) = &mut rq.runnable_load {
-            load.sub_load(&state.avg, old, how);
+            load.sub(&state.avg, old, how);
         }
         state.avg.load_avg = state.avg.weighing(weight).load_avg;
         rq.changing(|avg| avg.add_load(&state.avg, weight));
         if let Some(load) = &mut rq.runnable_load {
-            load.add_load(&state.avg, weight);
+            load.add(&state.avg, weight);
         }
         rq.load_weight = rq.load_weight + weight - old;
     }
@@ -613,7 +613,7 @@ impl Rq {
         let runnable = u64::from(self.nr_runnable);
         self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
         if let Some(load) = &mut self.runnable_load {
-            load.update(now, self.load_weight, 0, false, 1);
+            load.update(now, self.load_weight);
         }
         #[cfg(debug_assertions)]
         self.ledger.update(self.avg.last_update, self.load_weight, u64::from(self.nr_running));
@@ -672,7 +672,7 @@ impl Rq {
         }
         self.cache.count_in(state);
         if let Some(load) = &mut self.runnable_load {
-            load.add_load(&state.avg, state.weight);
+            load.add(&state.avg, state.weight);
         }
         self.count_preferring(state);
     }
@@ -687,7 +687,7 @@ impl Rq {
         }
         self.cache.count_out(state);
         if let Some(load) = &mut self.runnable_load {
-            load.sub_load(&state.avg, state.weight, LeavingSums::Own);
+            load.sub(&state.avg, state.weight, LeavingSums::Own);
         }
         self.discount_preferring(state);
     }

@@ -104,15 +104,10 @@ impl Avg {
         running: bool,
         weight: u64,
     ) -> bool {
-        if now_ns < self.last_update {
-            self.last_update = now_ns;
-            return false;
-        }
-        let units = (now_ns - self.last_update) >> 10;
+        let units = pass_units(&mut self.last_update, now_ns);
         if units == 0 {
             return false;
         }
-        self.last_update += units << 10;
         let (runnable, running) = if load == 0 { (0, false) } else { (runnable, running) };
         let total = units + u64::from(self.period_contrib);
         if total < PERIOD {
@@ -196,15 +191,13 @@ impl Avg {
         Self { load_avg, load_sum: self.load_sum, ..Self::default() }
     }
 
-    /// Adds the load of a task of `weight` to this average (`enqueue_load_avg()`, and
-    /// `enqueue_runnable_load_avg()` of 5.2).
+    /// Adds the load of a task of `weight` to this average (`enqueue_load_avg()`).
     pub(crate) fn add_load(&mut self, task: &Self, weight: u64) {
         self.load_avg += task.load_avg;
         self.load_sum += weight * task.load_sum;
     }
 
-    /// Subtracts the load of a task of `weight` from this average (`dequeue_load_avg()`, and
-    /// `dequeue_runnable_load_avg()` of 5.2).
+    /// Subtracts the load of a task of `weight` from this average (`dequeue_load_avg()`).
     pub(crate) fn sub_load(&mut self, task: &Self, weight: u64, how: LeavingSums) {
         let divider = self.divider();
         let load = Part { avg: task.load_avg, sum: weight * task.load_sum };
@@ -258,7 +251,65 @@ impl Avg {
     /// The value of a sum whose input has always been 1.
     #[inline]
     fn divider(&self) -> u64 {
-        MIN_DIVIDER + u64::from(self.period_contrib)
+        divider(self.period_contrib)
+    }
+}
+
+/// The load of what is queued, or of a group, without its runnable time and utilisation. As
+/// [`Avg`], in half of the bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LoadAvg {
+    /// Average weight of the runnable tasks.
+    pub load_avg: u64,
+    /// Series of the load, with the weights.
+    load_sum: u64,
+    /// Time up to which the sum is computed, ns, in steps of 1024.
+    last_update: u64,
+    /// Units of the current, unfinished period that the sum already includes.
+    period_contrib: u32,
+}
+
+impl LoadAvg {
+    /// [`Avg::update`] of a queue whose weights add up to `load`.
+    #[inline(always)]
+    pub(crate) fn update(&mut self, now_ns: u64, load: u64) -> bool {
+        let units = pass_units(&mut self.last_update, now_ns);
+        if units == 0 {
+            return false;
+        }
+        let total = units + u64::from(self.period_contrib);
+        if total < PERIOD {
+            self.period_contrib = total as u32;
+            self.load_sum += load * units;
+            return false;
+        }
+        self.end_periods(total, load);
+        true
+    }
+
+    /// Adds the load of a task of `weight` (`enqueue_runnable_load_avg()` of 5.2).
+    pub(crate) fn add(&mut self, task: &Avg, weight: u64) {
+        self.load_avg += task.load_avg;
+        self.load_sum += weight * task.load_sum;
+    }
+
+    /// Subtracts the load of a task of `weight` (`dequeue_runnable_load_avg()` of 5.2).
+    pub(crate) fn sub(&mut self, task: &Avg, weight: u64, how: LeavingSums) {
+        let divider = divider(self.period_contrib);
+        let load = Part { avg: task.load_avg, sum: weight * task.load_sum };
+        load.leave(&mut self.load_avg, &mut self.load_sum, divider, how);
+    }
+
+    /// [`Avg::end_periods`].
+    #[inline(never)]
+    fn end_periods(&mut self, total: u64, load: u64) {
+        let (periods, after) = (total / PERIOD, total % PERIOD);
+        self.load_sum = decay(self.load_sum, periods);
+        if load != 0 {
+            self.load_sum += load * contribution(u64::from(self.period_contrib), periods, after);
+        }
+        self.period_contrib = after as u32;
+        self.load_avg = self.load_sum / divider(self.period_contrib);
     }
 }
 
@@ -329,6 +380,24 @@ impl Part {
             LeavingSums::OwnAboveAverages => sum.saturating_sub(self.sum).max(*avg * MIN_DIVIDER),
         };
     }
+}
+
+/// Moves the time of an average on to `now_ns` in whole units. Returns their number.
+#[inline(always)]
+fn pass_units(last_update: &mut u64, now_ns: u64) -> u64 {
+    if now_ns < *last_update {
+        *last_update = now_ns;
+        return 0;
+    }
+    let units = (now_ns - *last_update) >> 10;
+    *last_update += units << 10;
+    units
+}
+
+/// The value of a sum whose input has always been 1, `contrib` units into a period.
+#[inline]
+fn divider(contrib: u32) -> u64 {
+    MIN_DIVIDER + u64::from(contrib)
 }
 
 /// `value · y^periods`.
@@ -636,14 +705,14 @@ mod tests {
     #[test]
     fn the_load_of_what_is_queued_forgets_a_sleeper_at_once() {
         let task = ran_periods(100);
-        let mut queued = Avg { last_update: task.last_update, ..Avg::default() };
-        queued.add_load(&task, 1024);
-        assert_eq!((queued.load_avg, queued.util_avg), (task.load_avg, 0));
-        queued.update(task.last_update + 50 * PERIOD_NS, 1024, 0, false, 1);
+        let mut queued = LoadAvg { last_update: task.last_update, ..LoadAvg::default() };
+        queued.add(&task, 1024);
+        assert_eq!(queued.load_avg, task.load_avg);
+        queued.update(task.last_update + 50 * PERIOD_NS, 1024);
         assert!(queued.load_avg > task.load_avg, "it rises while the task waits");
         let mut task = task;
         pass(&mut task, 50 * PERIOD_NS, true);
-        queued.sub_load(&task, 1024, LeavingSums::Own);
+        queued.sub(&task, 1024, LeavingSums::Own);
         assert_eq!(queued.load_avg, 0);
         assert!(queued.load_sum < LOAD_AVG_MAX, "less than rounds to 1");
     }
@@ -728,6 +797,30 @@ mod tests {
                 }
                 prop_assert!(avg.util_avg <= 1024 && avg.runnable_avg == avg.util_avg);
                 prop_assert!(avg.load_avg.abs_diff(avg.util_avg) <= 1, "weight 1024");
+            }
+        }
+
+        /// The load alone is the same as the load beside the other averages.
+        #[test]
+        fn a_load_alone_is_the_same(
+            steps in prop::collection::vec((0_u64..5_000_000, 0_u64..5000, 0_usize..4), 1..60),
+        ) {
+            let (mut avg, mut load) = (Avg::default(), LoadAvg::default());
+            let task = ran_periods(40);
+            let mut now = 0;
+            for (ns, weights, what) in steps {
+                now += ns;
+                avg.update(now, weights, 1, true, 1);
+                load.update(now, weights);
+                match what {
+                    0 => { avg.add_load(&task, 1024); load.add(&task, 1024); }
+                    1 => for how in ALL {
+                        avg.sub_load(&task, 1024, how);
+                        load.sub(&task, 1024, how);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!((avg.load_avg, avg.load_sum), (load.load_avg, load.load_sum));
             }
         }
 

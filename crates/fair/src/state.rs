@@ -15,7 +15,7 @@ use crate::mechanisms::Mechanisms;
 use crate::numa::{Numa, NumaPush};
 use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
-use crate::pelt::{Avg, Removed};
+use crate::pelt::{Avg, LoadAvg, Removed};
 use crate::queue::{Entity, Queue};
 use crate::start::Start;
 use crate::stats::Stats;
@@ -136,9 +136,8 @@ pub(crate) struct Rq {
     /// wake_wide: the wakees of this CPU's idle task. The idle task counts as the waker of
     /// interrupts while the CPU is idle.
     pub idle_wakees: WakeeFlips,
-    /// 5.2: load average of the queued tasks, without sleepers (`runnable_load_avg`). Only the load
-    /// in it is used.
-    pub runnable_load: Option<Avg>,
+    /// 5.2: load average of the queued tasks, without sleepers (`runnable_load_avg`).
+    pub runnable_load: Option<LoadAvg>,
     /// NUMA balancing is moving a task here, or swapping it with the current task
     /// (`numa_migrate_on`).
     pub numa_migrate_on: bool,

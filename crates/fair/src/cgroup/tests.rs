@@ -309,30 +309,32 @@ proptest! {
                 prop_assert!(sum.abs_diff(entity) <= 2 * nr + 1, "{sum} {entity}");
             }
             for (index, group) in groups.groups.iter().enumerate() {
-                let parts: u64 = groups.of_cpu.iter().map(|on_cpu| on_cpu[index].contribution).sum();
-                prop_assert_eq!(group.load, parts);
+                prop_assert_eq!(group.load, groups.loads(index).1);
             }
         }
         for (cpu, group, own) in queued {
             groups.count_out(cpu, group, own);
             groups.share_out(cpu);
         }
-        let left = groups.of_cpu.iter().flatten();
-        prop_assert!(left.clone().all(|on| (on.nr, on.tasks_weight, on.weight, on.entity) == (0, 0, 0, 0)));
+        prop_assert!(groups.on_cpus.iter().all(|on| (on.nr, on.tasks_weight, on.weight) == (0, 0, 0)));
+        prop_assert!(groups.entities.iter().all(|&sum| sum == 0));
     }
 }
 
 impl Cgroups {
-    /// Weight, entity and scale of each group on a CPU.
-    fn shares_on(&self, cpu: CpuId) -> Vec<(u64, u64, u128)> {
-        let on_cpu = self.of_cpu[cpu].iter();
-        on_cpu.map(|group| (group.weight, group.entity, group.scale)).collect()
+    /// Weight and scale of each group on a CPU.
+    fn shares_on(&self, cpu: CpuId) -> Vec<(u64, u64)> {
+        self.on_cpu(cpu).iter().map(|group| (group.weight, group.scale)).collect()
     }
 
     /// The weight of a group's entity on a CPU, in relation to tasks of the root group.
     fn effective_entity(&self, cpu: CpuId, group: usize) -> u64 {
-        let on_cpu = &self.of_cpu[cpu][group];
-        let above = self.groups[group].parent.map_or(ROOT_SCALE, |up| self.of_cpu[cpu][up].scale);
-        ((above * u128::from(on_cpu.entity)) >> (32 + FRACTION)) as u64
+        let on_cpu = self.on_cpu(cpu);
+        if on_cpu[group].nr == 0 {
+            return 0;
+        }
+        let above = self.groups[group].parent.map_or(ROOT_SCALE, |up| on_cpu[up].scale);
+        let entity = self.groups[group].entity_weight(&on_cpu[group]);
+        ((u128::from(above) * u128::from(entity)) >> (32 + FRACTION)) as u64
     }
 }
