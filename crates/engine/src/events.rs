@@ -66,6 +66,12 @@ pub(crate) struct EventQueue {
     beyond: Vec<u32>,
     /// Time of the last event taken.
     now: Time,
+    /// The slot of the next event, or [`NONE`] if it is not known. Mostly it is known when the one before
+    /// is taken. Processors often guess its kind wrongly, and so they notice while they still work on
+    /// the one before.
+    next: u32,
+    /// When that event is due. If it is not known: a time before which none is.
+    next_at: Time,
     /// Start of the window in level 0, ns.
     window: u64,
     /// Number of times that an event was scheduled above level 0.
@@ -179,17 +185,20 @@ impl Level {
     }
 
     /// The first non-empty bucket, if there is none in the words before `from`.
-    #[inline]
     fn first(&self, from: usize) -> Option<usize> {
-        // Mostly it is in this word or the next one. Processors predict badly in which.
+        let index = (from..WORDS).find(|&index| self.words[index] != 0)?;
+        Some(index * BITS + self.words[index].trailing_zeros() as usize)
+    }
+
+    /// [`Level::first`] if it is in the first two words.
+    #[inline]
+    fn near(&self, from: usize) -> Option<usize> {
+        // Processors predict badly in which. If there is no second one, it is the first of all,
+        // which is empty.
         let here = self.words[from];
-        let mut index = select_unpredictable(here != 0, from, from + 1);
-        let mut word = select_unpredictable(here != 0, here, self.words[(from + 1) % WORDS]);
-        while word == 0 {
-            index += 1;
-            word = *self.words.get(index)?;
-        }
-        Some(index * BITS + word.trailing_zeros() as usize)
+        let index = select_unpredictable(here != 0, from, from + 1);
+        let word = select_unpredictable(here != 0, here, self.words[(from + 1) % WORDS]);
+        (word != 0).then(|| index * BITS + word.trailing_zeros() as usize)
     }
 }
 
@@ -225,6 +234,8 @@ impl EventQueue {
             levels: [(); LEVELS].map(|()| Level::new()),
             beyond: Vec::new(),
             now: Time(0),
+            next: NONE,
+            next_at: Time(0),
             window: 0,
             sequence: 0,
         }
@@ -281,6 +292,7 @@ impl EventQueue {
         }
         let Entry { at: before, level, bucket, next, previous, .. } = *entry;
         (entry.at, entry.pending) = (at, true);
+        let moves_next = slot == self.next as usize;
         match level {
             UNLISTED => {}
             0 => self.levels[0].remove(&mut self.entries, bucket.into(), next, previous),
@@ -292,11 +304,17 @@ impl EventQueue {
             0 => {
                 let later = Time(at.ns().saturating_add(1));
                 self.insert_in_window(slot, at, |other| other.at < later);
+                if at < self.next_at {
+                    (self.next, self.next_at) = (slot as u32, at);
+                }
             }
             level => {
                 self.give_sequence(slot);
                 self.insert_above(slot, at, level);
             }
+        }
+        if moves_next {
+            self.find_next();
         }
     }
 
@@ -380,6 +398,9 @@ impl EventQueue {
             entry.level = UNLISTED;
             let Entry { bucket, next, previous, .. } = *entry;
             self.levels[0].remove(&mut self.entries, bucket.into(), next, previous);
+            if slot == self.next as usize {
+                self.find_next();
+            }
         }
     }
 
@@ -398,27 +419,58 @@ impl EventQueue {
     /// Takes the earliest event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
-        let bucket = loop {
-            match self.first() {
-                Some(bucket) => break bucket,
-                None => self.open_next_window()?,
-            }
-        };
-        let slot = self.levels[0].heads[bucket] as usize;
+        if self.next == NONE {
+            self.find_far()?;
+        }
+        let slot = self.next as usize;
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
-        let (at, next) = (entry.at, entry.next);
-        self.levels[0].remove(&mut self.entries, bucket, next, NONE);
+        let (at, bucket, next) = (entry.at, entry.bucket, entry.next);
+        self.levels[0].remove(&mut self.entries, bucket.into(), next, NONE);
         self.now = at;
+        self.find_next();
         Some((at, self.event(slot)))
     }
 
-    /// The first non-empty bucket of level 0. Nothing is due before now, so it is mostly in the
-    /// word of now. If the window is a later one, that word need not be the first.
+    /// Finds the next event if it is near.
     #[inline]
-    fn first(&self) -> Option<usize> {
-        let opened = self.now.ns() >= self.window;
-        self.levels[0].first(if opened { bucket(0, self.now) / BITS } else { 0 })
+    fn find_next(&mut self) {
+        let from = self.searched_from();
+        match self.levels[0].near(bucket(0, from) / BITS) {
+            Some(bucket) => self.set_next(bucket),
+            None => {
+                let word = BUCKET_BITS + BITS.ilog2();
+                (self.next, self.next_at) = (NONE, Time(((from.ns() >> word) + 2) << word));
+            }
+        }
+    }
+
+    /// Finds the next event, however far it is.
+    #[inline(never)]
+    fn find_far(&mut self) -> Option<()> {
+        loop {
+            match self.levels[0].first(bucket(0, self.searched_from()) / BITS) {
+                Some(bucket) => {
+                    self.set_next(bucket);
+                    return Some(());
+                }
+                None => self.open_next_window()?,
+            }
+        }
+    }
+
+    /// The next event is the first one of a bucket of level 0.
+    #[inline]
+    fn set_next(&mut self, bucket: usize) {
+        self.next = self.levels[0].heads[bucket];
+        self.next_at = self.entries[self.next as usize].at;
+    }
+
+    /// A time before which there is no event on level 0: nothing is due before now, and the window
+    /// may be a later one.
+    #[inline]
+    fn searched_from(&self) -> Time {
+        Time(self.now.ns().max(self.window))
     }
 
     /// Whether a timer that `wanted` accepts is due at the time of the last event.
@@ -528,6 +580,19 @@ mod tests {
         queue.set(next, Time(6));
         assert_eq!(queue.pop(), Some((Time(6), next)));
         assert_eq!(queue.pop(), Some((next_epoch, later)));
+    }
+
+    #[test]
+    fn even_the_end_of_time_comes() {
+        let mut queue = EventQueue::new(2);
+        let (earlier, end) = (Time(u64::MAX - 1), Time::NEVER);
+        queue.set(Event::Tick(0), end);
+        queue.set(Event::RunEnd(1), earlier);
+        assert_eq!(queue.pop(), Some((earlier, Event::RunEnd(1))));
+        assert_eq!(queue.pop(), Some((end, Event::Tick(0))));
+        assert_eq!(queue.pop(), None);
+        queue.set(Event::RunEnd(1), end);
+        assert_eq!(queue.pop(), Some((end, Event::RunEnd(1))));
     }
 
     #[test]
