@@ -66,11 +66,10 @@ pub(crate) struct EventQueue {
     beyond: Vec<u32>,
     /// Time of the last event taken.
     now: Time,
-    /// The slot of the next event, or [`NONE`] if it is not known. Mostly it is known when the one before
-    /// is taken. Processors often guess its kind wrongly, and so they notice while they still work on
-    /// the one before.
+    /// The slot of the next event, or [`NONE`] if it is not known. [`EventQueue::pop`] looks for it when it takes the
+    /// event before, not after that was handled. Processors often guess its kind wrongly, and so they notice it early.
     next: u32,
-    /// When that event is due. If it is not known: a time before which none is.
+    /// When that event is due. If it is not known: no event of level 0 is due before this.
     next_at: Time,
     /// Start of the window in level 0, ns.
     window: u64,
@@ -89,8 +88,8 @@ const BUCKETS: usize = 1 << LEVEL_BITS;
 const BITS: usize = u64::BITS as usize;
 const WORDS: usize = BUCKETS / BITS;
 /// The slot of no event. Its entry takes what is written to the neighbours that an event lacks, so that lists are
-/// changed without branches on their lengths, which processors predict badly. It ends every list, because it is later
-/// than all events.
+/// changed without branches on their lengths, which processors predict badly. It ends every list, because no event is
+/// later.
 const NONE: u32 = 0;
 
 #[derive(Clone, Copy)]
@@ -190,11 +189,11 @@ impl Level {
         Some(index * BITS + self.words[index].trailing_zeros() as usize)
     }
 
-    /// [`Level::first`] if it is in the first two words.
+    /// [`Level::first`] if it is in the word `from` or the one after it.
     #[inline]
     fn near(&self, from: usize) -> Option<usize> {
-        // Processors predict badly in which. If there is no second one, it is the first of all,
-        // which is empty.
+        // Processors predict badly in which of the two it is. After the last word this looks at word 0, which is
+        // empty, because all its events would be before now.
         let here = self.words[from];
         let index = select_unpredictable(here != 0, from, from + 1);
         let word = select_unpredictable(here != 0, here, self.words[(from + 1) % WORDS]);
@@ -254,7 +253,7 @@ impl EventQueue {
         }
     }
 
-    /// The event of a slot.
+    /// The event of a slot. It asks for the most frequent kinds first.
     #[inline]
     fn event(&self, slot: usize) -> Event {
         let (index, cpus) = (slot - 1, self.nr_cpus);
@@ -304,7 +303,8 @@ impl EventQueue {
             0 => {
                 let later = Time(at.ns().saturating_add(1));
                 self.insert_in_window(slot, at, |other| other.at < later);
-                if at < self.next_at {
+                // Events above level 0 are due after this window.
+                if later <= self.next_at {
                     (self.next, self.next_at) = (slot as u32, at);
                 }
             }
@@ -425,6 +425,7 @@ impl EventQueue {
         let slot = self.next as usize;
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
+        debug_assert!(entry.previous == NONE, "the next event is not the first of its list");
         let (at, bucket, next) = (entry.at, entry.bucket, entry.next);
         self.levels[0].remove(&mut self.entries, bucket.into(), next, NONE);
         self.now = at;
@@ -432,7 +433,7 @@ impl EventQueue {
         Some((at, self.event(slot)))
     }
 
-    /// Finds the next event if it is near.
+    /// Finds the next event if it is in the word of now or the one after it. Otherwise it is not known.
     #[inline]
     fn find_next(&mut self) {
         let from = self.searched_from();
@@ -445,7 +446,7 @@ impl EventQueue {
         }
     }
 
-    /// Finds the next event, however far it is.
+    /// Finds the next event, however far it is. `None` if nothing is pending.
     #[inline(never)]
     fn find_far(&mut self) -> Option<()> {
         loop {
@@ -459,15 +460,15 @@ impl EventQueue {
         }
     }
 
-    /// The next event is the first one of a bucket of level 0.
+    /// Notes that the next event is the first one of this bucket of level 0, which is not empty.
     #[inline]
     fn set_next(&mut self, bucket: usize) {
         self.next = self.levels[0].heads[bucket];
         self.next_at = self.entries[self.next as usize].at;
     }
 
-    /// A time before which there is no event on level 0: nothing is due before now, and the window
-    /// may be a later one.
+    /// No event on level 0 is due before this: none is before now, or before the window, which is later than now only
+    /// while [`EventQueue::find_far`] opens windows.
     #[inline]
     fn searched_from(&self) -> Time {
         Time(self.now.ns().max(self.window))
@@ -591,7 +592,10 @@ mod tests {
         assert_eq!(queue.pop(), Some((earlier, Event::RunEnd(1))));
         assert_eq!(queue.pop(), Some((end, Event::Tick(0))));
         assert_eq!(queue.pop(), None);
+        // Of two, the last one comes first, because no later time ends its place in the list.
         queue.set(Event::RunEnd(1), end);
+        queue.set(Event::Tick(0), end);
+        assert_eq!(queue.pop(), Some((end, Event::Tick(0))));
         assert_eq!(queue.pop(), Some((end, Event::RunEnd(1))));
     }
 
@@ -668,6 +672,14 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(queue.is_pending(event), model.contains_key(&index));
+                let first = model.iter().min_by_key(|(_, due)| **due);
+                if queue.next != NONE {
+                    let next = first.map(|(&index, due)| (queue.slot(events[index]), due.0));
+                    prop_assert_eq!(next, Some((queue.next as usize, queue.next_at.ns())));
+                } else {
+                    let on_level_0 = queue.entries.iter().filter(|entry| entry.level == 0);
+                    prop_assert!(on_level_0.clone().all(|entry| entry.at >= queue.next_at));
+                }
             }
         }
     }

@@ -215,6 +215,7 @@ impl LlcSharing {
     #[inline]
     pub(crate) fn started(&mut self, llc: usize, now: Time) {
         self.running[llc] += 1;
+        // Without a branch: whether an LLC becomes shared is as good as random.
         self.advance(now);
         self.shared += u64::from(self.running[llc] == 2);
     }

@@ -107,6 +107,8 @@ impl CacheRq {
     /// Counts a task that was queued (`account_llc_enqueue`).
     #[inline]
     pub(crate) fn count_in(&mut self, task: &FairTask) {
+        // Without branches, because which tasks prefer an LLC is as good as random. One that prefers none
+        // adds 0 to the first.
         let (prefers, here) = (u32::from(task.preferred_llc.is_some()), self.prefers_this(task));
         self.nr_llc_running += prefers;
         self.nr_pref_llc_running += here;

@@ -54,10 +54,10 @@ type GroupIndex = usize;
 #[derive(Default)]
 pub(crate) struct Cgroups {
     groups: Vec<Cgroup>,
-    /// State of each group on each CPU, by CPU and group.
+    /// State of each group on each CPU: all groups of CPU 0, then those of CPU 1, and so on.
     on_cpus: Vec<OnCpu>,
     /// Of each group, while [`Cgroups::share_out`] computes: the sum of the weights of its groups'
-    /// entities, then the weight of its own.
+    /// entities, then the weight of its own. 0 otherwise.
     entities: Vec<u64>,
     /// Room for the tasks of a queue while their weights change.
     list: Vec<(i64, TaskId)>,
@@ -83,9 +83,9 @@ struct OnCpu {
     /// nothing is queued.
     weight: u64,
     /// Weight, with fraction bits, of a task in it, per unit of the task's own weight. Has 32
-    /// fraction bits more. Below 2^61, because a group's queue weighs no less than the entity of a
-    /// group in it: so it is at most [`ROOT_SCALE`] times the weight of a group at the top. Not used
-    /// while nothing is queued.
+    /// fraction bits more. Not used while nothing is queued. It is below 2^61: a queue weighs at
+    /// least 1, and no less than the entity of a group in it. So this is at most [`ROOT_SCALE`]
+    /// times the weight of the topmost group's entity, 102,400 with fraction bits.
     scale: u64,
     /// Sum of the own weights of the tasks queued directly in it.
     tasks_weight: u64,
@@ -167,6 +167,7 @@ impl Cgroups {
         &self.on_cpus[cpu * nr..][..nr]
     }
 
+    /// [`Cgroups::on_cpu`], to change it.
     #[inline]
     fn on_cpu_mut(&mut self, cpu: CpuId) -> &mut [OnCpu] {
         groups_on(&mut self.on_cpus, self.groups.len(), cpu)
@@ -318,13 +319,13 @@ impl Cgroups {
     }
 }
 
-/// The state of `nr` groups on `cpu`.
+/// The state of `nr` groups on `cpu`. It borrows only `on_cpus`, so that callers can use the groups.
 #[inline]
 fn groups_on(on_cpus: &mut [OnCpu], nr: usize, cpu: CpuId) -> &mut [OnCpu] {
     &mut on_cpus[cpu * nr..][..nr]
 }
 
-/// The part `share / all` of a scale.
+/// The part `share / all` of a scale: a scale again ([`OnCpu::scale`] tells why it fits).
 #[inline]
 fn part_of(scale: u64, share: u64, all: u64) -> u64 {
     // Mostly the product fits into a word, which is divided faster.

@@ -327,4 +327,12 @@ fn sleepers_whose_dequeue_is_delayed_do_not_count_as_running_at_home() {
     task.preferred_llc = None;
     rq.no_longer_runnable(&task);
     assert_eq!(counts(&rq), (1, 1, 1), "it prefers no LLC");
+    for mut rq in [rq, CacheRq { nr_llc_running: 1, nr_pref_llc_running: 1, ..CacheRq::default() }]
+    {
+        let before = (rq.nr_llc_running, rq.nr_pref_llc_running, rq.by_llc.clone());
+        rq.count_in(&task);
+        rq.count_out(&task);
+        rq.count_in(&task);
+        assert_eq!(before, (rq.nr_llc_running, rq.nr_pref_llc_running, rq.by_llc));
+    }
 }

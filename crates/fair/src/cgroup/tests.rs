@@ -270,8 +270,8 @@ proptest! {
     /// nothing remains.
     #[test]
     fn weights_add_up(
-        weights in prop::array::uniform4(1_u32..10_000),
-        steps in prop::collection::vec((0_usize..4, 0_usize..4, 15_u64..90_000, 1_u64..5_000_000), 1..60),
+        weights in prop::array::uniform4(1_u32..=10_000),
+        steps in prop::collection::vec((0_usize..4, 0_usize..4, 3_u64..=88_761, 1_u64..5_000_000), 1..60),
     ) {
         let mut groups = some_groups(weights);
         let mut queued: Vec<(CpuId, usize, u64)> = Vec::new();
@@ -311,14 +311,54 @@ proptest! {
             for (index, group) in groups.groups.iter().enumerate() {
                 prop_assert_eq!(group.load, groups.loads(index).1);
             }
+            prop_assert!(groups.entities.iter().all(|&sum| sum == 0));
         }
         for (cpu, group, own) in queued {
             groups.count_out(cpu, group, own);
             groups.share_out(cpu);
         }
-        prop_assert!(groups.on_cpus.iter().all(|on| (on.nr, on.tasks_weight, on.weight) == (0, 0, 0)));
-        prop_assert!(groups.entities.iter().all(|&sum| sum == 0));
+        let left = groups.on_cpus.iter().map(|on| (on.nr, on.tasks_weight, on.weight));
+        prop_assert!(left.clone().all(|left| left == (0, 0, 0)));
     }
+
+    /// Tasks that come and go with their loads: the load of a group is the sum of its loads on the CPUs.
+    #[test]
+    fn loads_add_up(
+        steps in prop::collection::vec((0_usize..4, 0_usize..4, 0_u64..5_000_000, any::<bool>()), 1..60),
+    ) {
+        let mut groups = some_groups([100; 4]);
+        let task = Avg { load_avg: 800, load_sum: 37_000, ..Avg::default() };
+        let all = [LeavingSums::Own, LeavingSums::OfAverages, LeavingSums::OwnAboveAverages];
+        let mut now = 0;
+        for (step, (cpu, group, ns, attaches)) in steps.into_iter().enumerate() {
+            now += ns;
+            groups.advance(cpu, now);
+            if attaches {
+                groups.attach(cpu, group, &task, 1024);
+            } else {
+                groups.detach(cpu, group, &task, 1024, all[step % 3]);
+            }
+            let (kept, found) = groups.loads(group);
+            prop_assert_eq!(kept, found);
+        }
+    }
+}
+
+/// /a has the largest weight and no load elsewhere, /a/b the smallest weight and most of its load elsewhere.
+/// So the entity of /a/b weighs 1, which is all that the queue of /a has, and gets all of 102,400.
+#[test]
+fn the_largest_scale_fits() {
+    let mut groups = some_groups([10_000, 1, 100, 100]);
+    groups.count_in(0, 1, 3);
+    let task = Avg { load_avg: 1 << 20, load_sum: 1 << 36, ..Avg::default() };
+    groups.attach(1, 1, &task, 1 << 20);
+    groups.share_out(0);
+    let [a, b] = [0, 1].map(|group| groups.on_cpu(0)[group].scale);
+    assert_eq!(a, ROOT_SCALE * (102_400 << FRACTION));
+    assert!(a < 1 << 61);
+    assert_eq!(b, a / (3 << FRACTION));
+    // Rounded down.
+    assert_eq!(groups.weight(0, Some(1), 3), (102_400 << FRACTION) - 1);
 }
 
 impl Cgroups {
