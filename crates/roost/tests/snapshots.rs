@@ -1,4 +1,4 @@
-//! Snapshots of the counters of four small runs, in each generation of the fair class and its newest version. They show
+//! Snapshots of the counters of five small runs, in each generation of the fair class and its newest version. They show
 //! changes of behaviour that nobody expected. Each snapshot was read by hand. The comment above a test says why its
 //! figures are plausible, and the test asserts what can be calculated.
 //!
@@ -156,4 +156,27 @@ fn bursts_of_forks() {
         assert!((720.0..1_200.0).contains(&run_ms), "{run_ms}");
     }
     insta::assert_snapshot!("forks", shown(&outcomes));
+}
+
+/// 27 tasks of three groups, one of them in another one, for 1 s.
+///
+/// - They want 9 x 0.7 + 7 x 0.5 + 5 x 0.97 + 6 x 0.6 = 18.2 CPUs at full speed, more than there are. So CPUs are
+///   seldom idle: `run_ms` is nearly 16 s, `ticks` is that times HZ (1000 in 3.9, 250 later), and all LLCs are shared.
+/// - So several tasks of groups wait on a CPU, where their weights change with every one that comes or goes. Loads are
+///   rounded at each change, so this run also shows if weights are changed in another order.
+#[test]
+fn groups_share_all_cpus() {
+    let text = r#"{"tasks": {
+        "a": {"instance": 9, "taskgroup": "/x", "loop": -1, "run": 700, "sleep": 300},
+        "b": {"instance": 7, "taskgroup": "/x/y", "loop": -1, "run": 1500, "sleep": 1500},
+        "c": {"instance": 5, "taskgroup": "/z", "loop": -1, "run": 3000, "sleep": 100},
+        "n": {"instance": 6, "taskgroup": "/z", "priority": -5, "loop": -1, "run": 300, "sleep": 200}
+    }, "global": {"duration": 1}}"#;
+    let outcomes = run(&rtapp::parse(text, "groups.json").unwrap());
+    for outcome in &outcomes {
+        assert_eq!(outcome.counter("forks"), 27.0);
+        let run_ms = outcome.counter("run_ns") / 1e6;
+        assert!((14_000.0..16_000.0).contains(&run_ms), "{run_ms}");
+    }
+    insta::assert_snapshot!("groups", shown(&outcomes));
 }
